@@ -11,15 +11,9 @@ from pipetune.core.machine import CpuLoad, DetectedResources
 from pipetune.report.environment import load_fact, settings, sides
 from tests.core.sessions import MACHINE
 
-WHOLE = replace(
-    MACHINE,
-    cores_granted=64.0,
-    cores_affinity=64,
-    affinity=tuple(range(64)),
-    memory_limit_bytes=64 << 30,
-    memory_available_bytes=60 << 30,
-    believed=DetectedResources(64.0, 30 << 30, 64, 64, 64),
-)
+WHOLE = replace(MACHINE, cores_granted=64.0, cores_affinity=64, affinity=tuple(range(64)))
+WHOLE = replace(WHOLE, memory_limit_bytes=64 << 30, memory_available_bytes=60 << 30)
+WHOLE = replace(WHOLE, believed=DetectedResources(64.0, 30 << 30, 64, 64, 64))
 QUOTA = replace(WHOLE, cores_granted=2.0, quota_cores=2.0, memory_limit_bytes=8 << 30, memory_available_bytes=7 << 30)
 
 
@@ -50,9 +44,8 @@ def test_a_fraction_of_a_core_is_rounded_as_the_trials_round_it(quota: float, nu
 
 
 def test_affinity_alone_is_what_tensorflow_sees_too() -> None:
-    pinned = replace(
-        WHOLE, cores_granted=2.0, cores_affinity=2, affinity=(5, 9), believed=DetectedResources(2.0, 30 << 30, 2, 2, 2)
-    )
+    believed = DetectedResources(2.0, 30 << 30, 2, 2, 2)
+    pinned = replace(WHOLE, cores_granted=2.0, cores_affinity=2, affinity=(5, 9), believed=believed)
     assert not any(side.differs for side in sides(pinned))
     assert list(settings(pinned)) == []
 

@@ -68,16 +68,12 @@ def test_phases_of_one_step_are_one_line_of_the_checklist():
         progress.update(phase)
         progress._clock.now += 4
     finished = [line.split("  ")[0] for line in stream.getvalue().splitlines() if line.startswith("+")]
-    steps = ["starting the script", "input or model?", "which operator?", "trying changes"]
-    steps += ["writing the change", "proving the patch"]
-    assert finished == [f"+ {step}" for step in steps]
-
-
-def test_a_step_that_comes_again_is_not_finished_twice():
+    first = ["starting the script", "input or model?", "which operator?", "trying changes"]
+    assert finished == [f"+ {step}" for step in (*first, "writing the change", "proving the patch")]
     stream, progress = logged()
     for phase in ("trials", "memory", "trials", "report"):
         progress.update(phase)
-    assert stream.getvalue().count("+ trying changes") == 1
+    assert stream.getvalue().count("+ trying changes") == 1, "not twice where a step comes again"
 
 
 def test_quiet_shows_warnings_alone():
@@ -90,17 +86,18 @@ def test_quiet_shows_warnings_alone():
     assert stream.getvalue() == "The worker was killed and started again.\n"
 
 
-def test_a_scripts_own_progress_bar_is_one_line():
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("\r\x1b[1m1/10\x1b[0m bar\r\x1b[1m10/10\x1b[0m done\b\b\r", "10/10 done\n"),  # a script's own progress bar
+        ("\x07bell", "\\u0007bell\n"),
+        ("[red]x[/red] :smile:", "[red]x[/red] :smile:\n"),
+    ],
+)
+def test_text_is_one_line_and_no_markup(said, shown):
     stream, progress = logged()
-    progress.say("\r\x1b[1m1/10\x1b[0m bar\r\x1b[1m10/10\x1b[0m done\b\b\r")
-    progress.say("\x07bell")
-    assert stream.getvalue() == "10/10 done\n\\u0007bell\n"
-
-
-def test_text_is_not_markup():
-    stream, progress = logged()
-    progress.say("[red]x[/red] :smile:")
-    assert stream.getvalue() == "[red]x[/red] :smile:\n"
+    progress.say(said)
+    assert stream.getvalue() == shown
 
 
 def test_a_terminal_gets_one_line_and_keeps_what_is_finished(monkeypatch):
@@ -118,12 +115,11 @@ def test_a_terminal_gets_one_line_and_keeps_what_is_finished(monkeypatch):
 
 
 def test_times_run_on_between_updates_and_never_say_that_nothing_is_left():
-    clock = Clock()
-    progress = Progress(io.StringIO(), clock=clock)
+    _, progress = logged()
     progress.update("trials", "x", 44.0)
-    clock.now += 5.0
+    progress._clock.now += 5.0
     assert progress._line.plain() == "[trying changes]  x  5 s, about 40 s to go"
-    clock.now += 500.0
+    progress._clock.now += 500.0
     assert progress._line.plain().endswith("505 s, a few seconds to go")
 
 

@@ -20,22 +20,14 @@ from tests.report import sessions
 from tests.report.reading import with_main
 
 GIVEN = dict.fromkeys(("replicas", "per_host", "step_seconds"), Origin.GIVEN)
+JOB = TrainingJob(64, 8, 0.05, batch_examples=32.0, host_cores=2.0, worker_cores=2.0, bases=GIVEN)
 
 
 def printed(session: Session, **asked: Any) -> str:
-    known: dict[str, Any] = {
-        "replicas": 64,
-        "per_host": 8,
-        "step_seconds": 0.05,
-        "batch_examples": 32.0,
-        "host_cores": 2.0,
-        "worker_cores": 2.0,
-        "bases": GIVEN,
-    }
     result, machine = session.datasets[0], session.machine
     assert machine is not None
     stream = io.StringIO()
-    sizing = compute_sizing(result, machine, TrainingJob(**{**known, **asked}))
+    sizing = compute_sizing(result, machine, replace(JOB, **asked))
     print_sizing(sizing, result, places_of(session), stream=stream)
     return stream.getvalue()
 
@@ -45,8 +37,7 @@ ALL_KNOWN = {"storage_bytes_per_second": 1e9, "network_bytes_per_second": 1.25e9
 
 def test_golden_text(golden: Callable[[str, str], None]) -> None:
     golden("sizing-short.txt", printed(sessions.photos()))
-    files = FileUse(files=16, bytes_per_element=3.5e6)
-    known = with_main(sessions.photos(), profile=replace(sessions.photo_profile(), files=files))
+    known = with_main(sessions.photos(), "profile", files=FileUse(files=16, bytes_per_element=3.5e6))
     golden("sizing-enough.txt", printed(known, replicas=8, per_host=4, step_seconds=0.5, **ALL_KNOWN))
     golden("sizing-many-cores.txt", printed(known, host_cores=64.0, worker_cores=8.0, **ALL_KNOWN))
 
