@@ -1,21 +1,39 @@
-"""Scripts with a session in reports/."""
+"""The command line, and scripts with a session in reports/."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipetune.cli.main import main
 from pipetune.core import session_file
 from pipetune.core.results import Interval
 from pipetune.core.session import Candidate, PatchResult
 from pipetune.core.settings import Command
 from pipetune.source.patch_application import digest_of
 from pipetune.source.unified_diffs import file_diff
-from tests.cli.results import AFTER, BEFORE, run
+from tests.cli.results import AFTER, BEFORE, Done, Shell, run
 from tests.core.sessions import MACHINE, WINDOW, session
+
+
+@pytest.fixture
+def pipetune(capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Runs a command line, of which the first text may hold several words."""
+
+    def done(line: str, *words: str | Path) -> Done:
+        capsys.readouterr()
+        try:
+            code = main([*shlex.split(line), *map(str, words)])
+        except SystemExit as leaving:
+            assert isinstance(leaving.code, int)
+            code = leaving.code
+        return Done(code, *capsys.readouterr())
+
+    return done
 
 
 @pytest.fixture

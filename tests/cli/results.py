@@ -1,8 +1,10 @@
-"""A results folder for tests: of a script whose call to `map` becomes parallel."""
+"""What a command line gives, and a results folder for tests: of a script whose call to `map` becomes parallel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from pipetune.core import session_file
 from pipetune.core.session import Session
@@ -16,6 +18,17 @@ def training():
     return dataset.map(decode)
 """
 AFTER = BEFORE.replace("map(decode)", "map(decode, num_parallel_calls=2)")
+
+
+class Done(NamedTuple):
+    """The exit code of a command, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Shell = Callable[..., Done]
 
 
 def run(value: Session) -> Path:
