@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,14 +14,11 @@ import pytest
 from pipetune.cli import command
 from pipetune.cli.analyze import settings_of
 from pipetune.cli.command import target_of
-from pipetune.cli.main import build_parser, main
+from pipetune.cli.main import build_parser
 from pipetune.core.edits import Consent
+from tests.cli.results import Shell
 
 HEAVY = ("tensorflow", "keras", "numpy", "pandas", "matplotlib", "rich", "jinja2", "libcst", "scipy", "psutil")
-
-
-def python(*words: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=directory, check=False)
 
 
 @pytest.mark.one_core
@@ -32,7 +30,7 @@ def test_help_imports_nothing_heavy() -> None:
         "except SystemExit as leaving:\n    assert not leaving.code\n"
         f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules], len(sys.modules))\n"
     )
-    done = python("-c", program)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     line = done.stdout.strip().splitlines()[-1]
     assert line.startswith("HEAVY [] "), line
@@ -40,53 +38,39 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("line", "usage", "says"),
     [
-        ["analyze", "--budget", "0", "train.py"],
-        ["analyze", "--allow", "everything", "train.py"],
-        ["analyze", "--device", "abacus", "train.py"],
-        ["apply", "--diff", "--revert"],
-        ["run", "train.py"],
-        ["compare", "one"],
-        ["size", "session"],
-        ["size", "session", "--replicas", "8", "--compression", "0"],
+        ("analyze --budget 0 train.py", "pipetune analyze [", ""),
+        ("analyze --allow everything train.py", "pipetune analyze [", ""),
+        ("analyze --device abacus train.py", "pipetune analyze [", ""),
+        ("apply --diff --revert", "pipetune apply [", ""),
+        ("run train.py", "pipetune run --plan ", ""),
+        ("compare one", "pipetune compare ", ""),
+        ("size session", "pipetune size ", ""),
+        ("size session --replicas 8 --compression 0", "pipetune size ", ""),
+        ("analyse train.py", "pipetune [", "there is no command 'analyse'. Did you mean analyze?"),
+        ("train.py --epochs 3", "pipetune [", "Did you mean pipetune analyze train.py --epochs 3?"),
+        ("-m package.train", "pipetune [", "Did you mean pipetune analyze -m package.train?"),
+        ("--budget 3 analyze train.py", "pipetune [", "there is no option '--budget' before the command."),
+        ("--versio", "pipetune [", "Did you mean --version?"),
+        ("analyze --bugdet 3 train.py", "pipetune analyze [", "arguments: --bugdet. Did you mean --budget?"),
+        ("analyze --lr 3 train.py", "pipetune analyze [", "--lr. Arguments of the script follow it."),
+        ("apply --dif=1", "pipetune apply [", "unrecognized arguments: --dif=1. Did you mean --diff?"),
+        ("report --format htm reports/train", "pipetune report [", "Did you mean html?"),
+        ("analyze --allow reorders train.py", "pipetune analyze [", "Did you mean reorder?"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        main(words)
-    assert leaving.value.code == 2
-    assert "usage: pipetune" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "usage", "says"),
-    [
-        (["analyse", "train.py"], "pipetune", "there is no command 'analyse'. Did you mean analyze?"),
-        (["train.py", "--epochs", "3"], "pipetune", "Did you mean pipetune analyze train.py --epochs 3?"),
-        (["-m", "package.train"], "pipetune", "Did you mean pipetune analyze -m package.train?"),
-        (["--budget", "3", "analyze", "train.py"], "pipetune", "there is no option '--budget' before the command."),
-        (["--versio"], "pipetune", "Did you mean --version?"),
-        (["analyze", "--bugdet", "3", "train.py"], "pipetune analyze", "arguments: --bugdet. Did you mean --budget?"),
-        (["analyze", "--lr", "3", "train.py"], "pipetune analyze", "--lr. Arguments of the script follow it."),
-        (["apply", "--dif=1"], "pipetune apply", "unrecognized arguments: --dif=1. Did you mean --diff?"),
-        (["report", "--format", "htm", "reports/train"], "pipetune report", "Did you mean html?"),
-        (["analyze", "--allow", "reorders", "train.py"], "pipetune analyze", "Did you mean reorder?"),
-    ],
-)
-def test_suggestion_is_shown_below_the_usage_of_the_command(
-    words: list[str], usage: str, says: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_is_exit_code_2_with_a_suggestion_below_the_usage_of_the_command(
+    pipetune: Shell, line: str, usage: str, says: str
 ) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        main(words)
-    error = capsys.readouterr().err
-    assert leaving.value.code == 2 and says in error
-    assert error.startswith(f"usage: {usage} [")
+    code, _, error = pipetune(line)
+    assert code == 2 and says in error
+    assert error.startswith(f"usage: {usage}")
 
 
-def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "pipetune analyze train.py " in capsys.readouterr().err
+def test_no_command_shows_the_help(pipetune: Shell) -> None:
+    done = pipetune("")
+    assert done.code == 2 and "pipetune analyze train.py " in done.err
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -104,44 +88,26 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
-        (["train.py"], ()),
-        (
-            ["--budget", "30", "train.py", "--budget", "9", "-m", "x", "--help"],
-            ("--budget", "9", "-m", "x", "--help"),
-        ),
-        (["train.py", "--", "--out", ""], ("--", "--out", "")),
-        (["--", "train.py", "-v"], ("-v",)),
-        (["--quiet", "train.py", "a b", "-1", "--unknown=1"], ("a b", "-1", "--unknown=1")),
+        ("train.py", []),
+        ("--budget 30 train.py --budget 9 -m x --help", ["--budget", "9", "-m", "x", "--help"]),
+        ("train.py -- --out ''", ["--", "--out", ""]),
+        ("-- train.py -v", ["-v"]),
+        ("--quiet train.py 'a b' -1 --unknown=1", ["a b", "-1", "--unknown=1"]),
+        ("--budget 30 -m package.train --budget 9", ["--budget", "9"]),
+        ("-m package.train -m --help x", ["-m", "--help", "x"]),
     ],
 )
-def test_script_arguments_reach_the_script_unchanged(script: Path, words: list[str], passed: tuple[str, ...]) -> None:
-    target = target_of(parsed(*words))
-    assert target.script == str(script)
-    assert target.arguments == passed
-    assert target.directory == str(script.parent)
-    assert target.name == "train"
-
-
-@pytest.mark.parametrize(
-    ("words", "passed"),
-    [
-        (["--budget", "30", "-m", "package.train", "--budget", "9"], ("--budget", "9")),
-        (["-m", "package.train", "-m", "--help", "x"], ("-m", "--help", "x")),
-    ],
-)
-def test_module_arguments_reach_the_module_unchanged(words: list[str], passed: tuple[str, ...]) -> None:
-    target = target_of(parsed(*words))
-    assert (target.module, target.script, target.arguments) == ("package.train", "", passed)
-    assert target.name == "train"
+def test_arguments_reach_the_script_or_the_module_unchanged(script: Path, words: str, passed: list[str]) -> None:
+    target = target_of(parsed(*shlex.split(words)))
+    of_module = "package.train" in words
+    assert (target.module, target.script) == (("package.train", "") if of_module else ("", str(script)))
+    assert (list(target.arguments), target.directory, target.name) == (passed, str(script.parent), "train")
 
 
 def test_options_become_settings(script: Path) -> None:
-    arguments = parsed(
-        *["--budget", "30", "--steps", "5", "--dataset", "all", "--device", "cpu", "--step-time", "4"],
-        *["--memory-limit", "1.5G", "--allow", "statistical,reorder", "--allow", "file-cache", "--force"],
-        *["--distribute", "multiworker", "--no-trials", "--confidential", "--seed", "7", "train.py"],
-    )
-    settings = settings_of(arguments)
+    words = "--budget 30 --steps 5 --dataset all --device cpu --step-time 4 --memory-limit 1.5G --force --no-trials"
+    words += " --allow statistical,reorder --allow file-cache --distribute multiworker --confidential --seed 7"
+    settings = settings_of(parsed(*words.split(), "train.py"))
     assert (settings.budget_seconds, settings.steps, settings.dataset) == (30.0, 5, "all")
     assert (settings.device, settings.step_time_seconds) == ("cpu", 0.004)
     assert settings.memory_limit_bytes == 3 << 29
@@ -153,44 +119,40 @@ def test_options_become_settings(script: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "No script was given"),
-        (["nowhere.py"], "There is no script nowhere.py"),
-        (["."], ". is a folder.\n  Pass the training script in it, such as binary.py, latin.py, train.py.\n"),
+        ("", "No script was given"),
+        ("nowhere.py", "There is no script nowhere.py"),
+        (".", ". is a folder.\n  Pass the training script in it, such as binary.py, latin.py, train.py.\n"),
         (
-            ["notes.ipynb"],
-            "is a notebook.\n  In it, %load_ext pipetune and put %%pipetune above the cell that trains. Or convert it",
+            "notes.ipynb",
+            "is a notebook.\n  In it, %load_ext pipetune and put %%pipetune above the cell that trains. Or",
         ),
-        (["-m", "train.py"], "is not the name of a module"),
-        (["-m", "../train"], "is not the name of a module"),
-        (["-m"], "No script was given"),
-        (["binary.py"], "is not Python source"),
-        (["latin.py"], "is not Python source"),
+        ("-m train.py", "is not the name of a module"),
+        ("-m ../train", "is not the name of a module"),
+        ("-m", "No script was given"),
+        ("binary.py", "is not Python source"),
+        ("latin.py", "is not Python source"),
     ],
 )
 def test_target_that_cannot_run_is_rejected_before_anything_runs(
-    script: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    script: Path, words: str, says: str, pipetune: Shell
 ) -> None:
     (script.parent / "binary.py").write_bytes(b"\x00\x01")
     (script.parent / "latin.py").write_bytes(b"x = '\xe9'\n")
     (script.parent / "notes.ipynb").write_text('{"cells": []}')
-    assert main(["analyze", *words]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("pipetune: ") and says in shown.err
-    assert len(shown.err.splitlines()) == 2  # what happened, and what to do
+    code, out, error = pipetune(f"analyze {words}")
+    assert (code, out) == (2, "")
+    assert error.startswith("pipetune: ") and says in error
+    assert len(error.splitlines()) == 2  # what happened, and what to do
     assert not (script.parent / "reports").exists()
 
 
-@pytest.mark.parametrize("words", [["analyze"], ["run", "--plan", "plan.json"]])
-def test_line_of_a_syntax_error_is_shown_before_anything_runs(
-    script: Path, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("words", ["analyze", "run --plan plan.json"])
+def test_line_of_a_syntax_error_is_shown_before_anything_runs(script: Path, words: str, pipetune: Shell) -> None:
     (script.parent / "plan.json").write_text("{}")
     script.write_text("x = '\\d'\ndef train(:\n    pass\n")  # the first line is only worth a warning
-    assert main([*words, "train.py"]) == 3
-    error = capsys.readouterr().err
+    code, _, error = pipetune(words, "train.py")
     shown = '  File "train.py", line 2\n    def train(:\n              ^\nSyntaxError: invalid syntax\n'
-    assert error == f"pipetune: train.py is not valid Python.\n{shown}  Correct that line first.\n"
+    assert (code, error) == (3, f"pipetune: train.py is not valid Python.\n{shown}  Correct that line first.\n")
     assert not (script.parent / "reports").exists()
 
 
@@ -246,16 +208,14 @@ def test_values_that_options_refuse(parse: Callable[[str], object], texts: tuple
             parse(text)
 
 
-def test_rules_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rules"]) == 0
-    listed = capsys.readouterr().out
-    assert "parallel-map" in listed and "cache" in listed
+def test_rules_are_listed_and_explained(pipetune: Shell) -> None:
+    code, listed, _ = pipetune("rules")
+    assert code == 0 and "parallel-map" in listed and "cache" in listed
     assert all(len(line) <= 80 for line in listed.splitlines())
-    assert main(["rules", "cache"]) == 0
-    told = capsys.readouterr().out
-    assert "legal" in told and "safety" in told
-    assert main(["rules", "parallelmap"]) == 2
-    assert "Did you mean parallel-map?\n  Rules: " in capsys.readouterr().err
+    code, told, _ = pipetune("rules cache")
+    assert code == 0 and "legal" in told and "safety" in told
+    code, _, error = pipetune("rules parallelmap")
+    assert code == 2 and "Did you mean parallel-map?\n  Rules: " in error
 
 
 def test_closed_pipe_is_not_an_error() -> None:

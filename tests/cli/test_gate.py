@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from pipetune.cli.check import MOST_LINES, Gate, annotation_lines, job_summary
-from pipetune.cli.main import main
 from pipetune.core import session_file
 from pipetune.core.comparison import check_completed, check_input_wait
 from pipetune.core.profile import Finding
 from pipetune.core.redaction import redact
 from pipetune.core.session import Session
+from tests.cli.results import Shell
 from tests.core.sessions import SCRIPT, session
 
 WAIT = "30.0 % of a step (29.0 % to 31.0 %)"
@@ -51,13 +51,8 @@ def test_every_character_that_ends_a_command_is_escaped() -> None:
     assert line == f"::warning {where}::100 %25 wrong\\u000d ::stop-commands::x.%0ADo: this, then."
 
 
-@pytest.mark.parametrize(
-    ("workspace", "file"),
-    [
-        ("", "train.py"),  # relative to where the session was measured
-        ("/home/ada", "secret project/train.py"),
-        ("/elsewhere", "train.py"),
-    ],
+@pytest.mark.parametrize(  # without a workspace: relative to where the session was measured
+    ("workspace", "file"), [("", "train.py"), ("/home/ada", "secret project/train.py"), ("/elsewhere", "train.py")]
 )
 def test_file_is_relative_to_the_checkout(monkeypatch: pytest.MonkeyPatch, workspace: str, file: str) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", workspace)
@@ -75,21 +70,22 @@ def test_incomplete_session_is_no_fault_of_the_culprit() -> None:
 
 
 def test_warnings_are_annotated_at_their_own_lines_and_with_a_baseline_only_new_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, pipetune: Shell
 ) -> None:
+    def annotations(code: int, *words: str | Path) -> list[str]:
+        done = pipetune("check --format github", tmp_path / "now", *words)
+        assert done.code == code
+        return [line for line in done.out.splitlines() if line.startswith("::")]
+
     known, new = session().findings[0], Finding("cached-augmentation", "Frozen", "", SCRIPT, 3)
     for name, findings in (("before", (known,)), ("now", (known, new))):
         session_file.save(replace(FAILING, findings=findings), tmp_path / name / "session.json")
-    words = ["check", str(tmp_path / "now"), "--format", "github"]
-    assert main([*words, "--max-input-wait", "50%"]) == 0
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
-    assert [line.split("::")[1] for line in shown] == [
+    assert [line.split("::")[1] for line in annotations(0, "--max-input-wait", "50%")] == [
         "warning file=train.py,line=9,title=pipetune%3A validation-leak",
         "warning file=train.py,line=3,title=pipetune%3A cached-augmentation",
     ]
-    assert main([*words, "--baseline", str(tmp_path / "before")]) == 1
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
-    assert shown == ["::error file=train.py,line=3,title=pipetune%3A cached-augmentation::Frozen."]
+    (only,) = annotations(1, "--baseline", tmp_path / "before")
+    assert only == "::error file=train.py,line=3,title=pipetune%3A cached-augmentation::Frozen."
 
 
 def test_summary_has_checks_culprit_warnings_and_patch() -> None:
@@ -138,10 +134,9 @@ def test_confidential_summary_names_no_file() -> None:
     assert "where         line 5" in text and "train.py" not in text and "diff" not in text
 
 
-def test_exit_code_is_the_same_in_each_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_is_the_same_in_each_format(tmp_path: Path, pipetune: Shell) -> None:
     session_file.save(FAILING, tmp_path / "session.json")
     for format in ("github", "markdown", "json"):
-        assert main(["check", str(tmp_path), "--max-input-wait", "5%", "--format", format]) == 1
-        printed = capsys.readouterr().out
-        assert WAIT in printed.replace("%25", "%")
+        code, printed, _ = pipetune("check --max-input-wait 5% --format", format, tmp_path)
+        assert code == 1 and WAIT in printed.replace("%25", "%")
     assert json.loads(printed)["culprit"] == {"file": SCRIPT, "line": 5, "sentence": ""}

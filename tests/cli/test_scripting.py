@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from tests.benchmarks.accuracy.test_results import measured
 from tests.benchmarks.rivals.invented import benchmarks
+from tests.cli.results import Shell
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scripting.md").read_text()
 SESSION = "reports/train"
@@ -32,17 +34,18 @@ def documented(heading: str) -> set[str]:
     return {key for row in rows if row.startswith("| `") for key in CODE.findall(row.split("|")[1])}
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+Printed = Callable[[str], tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def printed(pipetune: Shell) -> Printed:
     """Runs a command and returns its exit code and its object, the only thing on standard output."""
-    capsys.readouterr()
-    try:
-        code = main(words)
-    except SystemExit as leaving:
-        assert isinstance(leaving.code, int)
-        code = leaving.code
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return code, found
+
+    def done(line: str) -> tuple[int, dict[str, Any]]:
+        code, out, _ = pipetune(line)
+        return code, dict(json.loads(out))
+
+    return done
 
 
 def keys_of(answer: dict[str, Any]) -> set[str]:
@@ -73,31 +76,31 @@ def folder(patched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return patched.parent
 
 
-CASES: list[tuple[str, list[str], set[str]]] = [  # the heading, a command line, and which documented keys it lacks
-    ("analyze", ["analyze", "--json", "train.py"], {"paths.candidate"}),
-    ("apply", ["apply", "--json", "--check"], set()),
-    ("apply", ["apply", "--json", "--diff", SESSION], set()),
-    ("apply", ["apply", "--json", SESSION], set()),
-    ("check", ["check", "--json", SESSION, "--baseline", SESSION], set()),
-    ("check", ["check", "--format", "json", SESSION], {"paths.baseline"}),
-    ("compare", ["compare", "--json", SESSION, SESSION], set()),
-    ("run", ["run", "--json", "--plan", ".", "train.py"], set()),
-    ("rules", ["rules", "--json"], set()),
-    ("rules", ["rules", "--json", "cache"], set()),
-    ("size", ["size", "--json", SESSION, "--replicas", "8"], set()),
-    ("bench", ["bench", "--json"], set()),
-    ("bench --accuracy", ["bench", "--accuracy", "--json"], set()),
-    ("bench --decisions", ["bench", "--decisions", "--json"], set()),
-    ("doctor", ["doctor", "--json"], set()),
+CASES: list[tuple[str, str, set[str]]] = [  # the heading, a command line, and which documented keys it lacks
+    ("analyze", "analyze --json train.py", {"paths.candidate"}),
+    ("apply", "apply --json --check", set()),
+    ("apply", f"apply --json --diff {SESSION}", set()),
+    ("apply", f"apply --json {SESSION}", set()),
+    ("check", f"check --json {SESSION} --baseline {SESSION}", set()),
+    ("check", f"check --format json {SESSION}", {"paths.baseline"}),
+    ("compare", f"compare --json {SESSION} {SESSION}", set()),
+    ("run", "run --json --plan . train.py", set()),
+    ("rules", "rules --json", set()),
+    ("rules", "rules --json cache", set()),
+    ("size", f"size --json {SESSION} --replicas 8", set()),
+    ("bench", "bench --json", set()),
+    ("bench --accuracy", "bench --accuracy --json", set()),
+    ("bench --decisions", "bench --decisions --json", set()),
+    ("doctor", "doctor --json", set()),
 ]
 
 
-@pytest.mark.parametrize(("heading", "words", "absent"), CASES, ids=[" ".join(words) for _, words, _ in CASES])
+@pytest.mark.parametrize(("heading", "line", "absent"), CASES)
 def test_printed_keys_are_the_documented_ones(
-    folder: Path, capsys: pytest.CaptureFixture[str], heading: str, words: list[str], absent: set[str]
+    folder: Path, printed: Printed, heading: str, line: str, absent: set[str]
 ) -> None:
-    code, answer = printed(capsys, *words)
-    assert (answer["command"], answer["exit_code"], "error" in answer) == (words[0], code, False)
+    code, answer = printed(line)
+    assert (answer["command"], answer["exit_code"], "error" in answer) == (line.split()[0], code, False)
     assert keys_of(answer) == documented(f"### `pipetune {heading}`") - absent
     assert all(Path(path).is_absolute() and Path(path).exists() for path in answer["paths"].values())
 
@@ -112,40 +115,38 @@ def test_every_command_is_documented() -> None:
 
 @pytest.mark.parametrize(
     ("words", "report"),
-    [([], ""), (["--format", "html"], "reports/train/report.html"), (["--format", "csv", "--out", "a.csv"], "a.csv")],
+    [("", ""), ("--format html", "reports/train/report.html"), ("--format csv --out a.csv", "a.csv")],
 )
 def test_report_prints_the_summary_and_names_what_it_wrote(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], report: str
+    folder: Path, printed: Printed, words: str, report: str
 ) -> None:
-    code, answer = printed(capsys, "report", "--json", SESSION, *words)
+    code, answer = printed(f"report --json {SESSION} {words}")
     own = documented("### `pipetune report`") - (set() if report else {"paths.report"})
     of_analyze = {key for key in documented("### `pipetune analyze`") if not key.startswith("paths.")}
     assert code == 0 and keys_of(answer) == of_analyze | own
     assert answer["paths"].get("report", "") == (str(folder / report) if report else "")
-    assert answer["outcome"] == "proven" and answer["format"] == (words[1] if words else None)
+    assert answer["outcome"] == "proven" and answer["format"] == (words.split()[1] if words else None)
 
 
-def test_report_prints_no_second_text_beside_the_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, answer = printed(capsys, "report", "--json", SESSION, "--format", "csv")
+def test_report_prints_no_second_text_beside_the_object(folder: Path, printed: Printed) -> None:
+    code, answer = printed(f"report --json {SESSION} --format csv")
     assert code == 2 and "--out FILE" in answer["error"]["hint"]
 
 
-def test_candidate_of_an_unproven_session_is_named(
-    folder: Path, unproven: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, answer = printed(capsys, "analyze", "--json", "train.py")
+def test_candidate_of_an_unproven_session_is_named(folder: Path, unproven: Path, printed: Printed) -> None:
+    code, answer = printed("analyze --json train.py")
     assert (code, answer["outcome"]) == (0, "likely")
     assert keys_of(answer) == documented("### `pipetune analyze`") - {"paths.patch"}
-    code, answer = printed(capsys, "apply", "--json", SESSION)
+    code, answer = printed(f"apply --json {SESSION}")
     assert (code, answer["state"], answer["written"], "error" in answer) == (1, "empty", [], False)
     assert answer["notes"][1].endswith("pipetune apply --unproven reports/train")
 
 
-def test_states_of_a_patch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_states_of_a_patch(folder: Path, printed: Printed) -> None:
     script = str(folder / "train.py")
     found = []
-    for words in (["--check"], [], ["--check"], [], ["--revert"], ["--check"]):
-        code, answer = printed(capsys, "apply", "--json", *words)
+    for words in ("--check", "", "--check", "", "--revert", "--check"):
+        code, answer = printed(f"apply --json {words}")
         assert answer["paths"]["results"] == str(folder / "reports" / "train")
         assert answer["files"] == [{"path": script, "state": answer["state"]}]
         found.append((answer["action"], code, answer["state"], answer["written"]))
@@ -159,23 +160,23 @@ def test_states_of_a_patch(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
-ERRORS: list[tuple[list[str], str, int, str]] = [
-    (["chek", "--json"], "usage", 2, "Did you mean check?"),
-    (["check", "--json"], "usage", 2, "the following arguments are required: SESSION"),
-    (["check", "--json", SESSION, "--fromat", "text"], "usage", 2, "Did you mean --format?"),
-    (["check", "--json", "nowhere"], "usage", 2, "cannot be read"),
-    (["analyze", "--budget", "x", "--json", "train.py"], "usage", 2, "not a number of seconds"),
-    (["analyze", "--json", "wrong.py"], "script", 3, "SyntaxError: invalid syntax"),
-    (["apply", "--json", "--revert"], "failed", 1, "not applied"),
-]
-
-
-@pytest.mark.parametrize(("words", "kind", "code", "says"), ERRORS, ids=[" ".join(words) for words, *_ in ERRORS])
+@pytest.mark.parametrize(
+    ("line", "kind", "code", "says"),
+    [
+        ("chek --json", "usage", 2, "Did you mean check?"),
+        ("check --json", "usage", 2, "the following arguments are required: SESSION"),
+        (f"check --json {SESSION} --fromat text", "usage", 2, "Did you mean --format?"),
+        ("check --json nowhere", "usage", 2, "cannot be read"),
+        ("analyze --budget x --json train.py", "usage", 2, "not a number of seconds"),
+        ("analyze --json wrong.py", "script", 3, "SyntaxError: invalid syntax"),
+        ("apply --json --revert", "failed", 1, "not applied"),
+    ],
+)
 def test_errors_are_objects_with_the_same_exit_code(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str, code: int, says: str
+    folder: Path, printed: Printed, line: str, kind: str, code: int, says: str
 ) -> None:
     (folder / "wrong.py").write_text("def (:\n")
-    status, answer = printed(capsys, *words)
+    status, answer = printed(line)
     error = answer["error"]
     assert (status, answer["exit_code"], error["exit_code"], error["kind"]) == (code, code, code, kind)
     assert says in error["message"]
@@ -185,27 +186,19 @@ def test_errors_are_objects_with_the_same_exit_code(
 
 @pytest.mark.parametrize(("code", "kind"), [(1, "failed"), (4, "no-dataset"), (5, "device"), (130, "interrupted")])
 def test_kind_of_an_error_is_that_of_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, kind: str
+    monkeypatch: pytest.MonkeyPatch, printed: Printed, code: int, kind: str
 ) -> None:
     assert re.search(rf"^\| {code} \| `{kind}` \|", TEXT, re.MULTILINE)
-
-    def fail(_arguments: argparse.Namespace) -> None:
-        if code == 130:
-            raise KeyboardInterrupt
-        raise PipetuneError("It did not work.", exit_code=code)
-
-    monkeypatch.setattr(rules, "execute", fail)
-    status, answer = printed(capsys, "rules", "--json")
+    error = KeyboardInterrupt() if code == 130 else PipetuneError("It did not work.", exit_code=code)
+    monkeypatch.setattr(rules, "execute", Mock(side_effect=error))
+    status, answer = printed("rules --json")
     assert (status, answer["error"]["kind"]) == (code, kind)
 
 
 def test_mistake_in_pipetune_is_an_object_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_arguments: argparse.Namespace) -> None:
-        raise ValueError("of pipetune")
-
-    monkeypatch.setattr(rules, "execute", fail)
+    monkeypatch.setattr(rules, "execute", Mock(side_effect=ValueError("of pipetune")))
     with pytest.raises(ValueError, match="of pipetune"):
         main(["rules", "--json"])
     error = json.loads(capsys.readouterr().out)["error"]
@@ -214,17 +207,14 @@ def test_mistake_in_pipetune_is_an_object_and_a_traceback(
 
 @pytest.mark.parametrize("status", [3, 130])
 def test_run_of_a_script_that_fails_is_an_error_for_programs_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch, pipetune: Shell, printed: Printed, status: int
 ) -> None:
     monkeypatch.setattr("pipetune.supervisor.single_worker.run_with_plan", lambda *_, **_options: status)
-    code, answer = printed(capsys, "run", "--json", "--plan", ".", "train.py")
+    code, answer = printed("run --json --plan . train.py")
     assert (code, answer["error"]["exit_code"]) == (status, status)
-    capsys.readouterr()
-    assert main(["run", "--plan", ".", "train.py"]) == status
-    assert tuple(capsys.readouterr()) == ("", "")
+    assert pipetune("run --plan . train.py") == (status, "", "")
 
 
-def test_json_of_the_script_is_not_an_option_of_pipetune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["analyze", "--bugdet", "3", "train.py", "--json"])
-    assert capsys.readouterr().out == ""
+def test_json_of_the_script_is_not_an_option_of_pipetune(folder: Path, pipetune: Shell) -> None:
+    code, out, _ = pipetune("analyze --bugdet 3 train.py --json")
+    assert (code, out) == (2, "")

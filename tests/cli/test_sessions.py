@@ -276,8 +276,12 @@ def test_apply_warns_of_another_machine_and_of_an_unverified_patch(patched: Path
 
 
 UNPATCHED = replace(TUNED, patch=None)
-TRIED = Trial(TUNED.trials[0].plan, Outcome.REJECTED, "no gain")
-NONE = with_main(replace(UNPATCHED, trials=(TRIED,), datasets=TUNED.datasets[:1]), plan=None, rejected=(), offered=())
+UNTUNED = with_main(replace(UNPATCHED, datasets=TUNED.datasets[:1]), plan=None, rejected=(), offered=())
+NONE, UNDECIDED, ACCEPTED = (
+    replace(UNTUNED, trials=(Trial(TUNED.trials[0].plan, outcome, "no gain"),))
+    for outcome in (Outcome.REJECTED, Outcome.UNDECIDED, Outcome.ACCEPTED)
+)
+BUSY = with_main(NONE, "diagnosis", verdict=Verdict.NOT_INPUT_BOUND)
 UNTRIED = replace(NONE, trials=())
 NO_TRIALS = replace(TUNED.command, options=replace(TUNED.command.options, trials=False))
 OPEN = Rejection("cache", "n1", "not tried", reason=RejectionReason.NO_TIME)
@@ -288,25 +292,13 @@ OPEN = Rejection("cache", "n1", "not tried", reason=RejectionReason.NO_TIME)
     [
         (UNPATCHED, "the plan has no form in the source", 1),
         (replace(UNPATCHED, status="interrupted"), "the run did not finish", 1),
-        (
-            with_main(NONE, "diagnosis", verdict=Verdict.NOT_INPUT_BOUND),
-            "the input is not what holds training back, there is nothing to change",
-            0,
-        ),
+        (BUSY, "the input is not what holds training back, there is nothing to change", 0),
         (NONE, "no rewrite is faster, there is nothing to change", 0),
         (replace(NONE, advice=(Finding("", "", ""),)), "no rewrite that pipetune makes is faster; the advice", 0),
         (UNTRIED, "no rewrite can be applied", 0),
         (replace(UNTRIED, command=NO_TRIALS), "no rewrite was tried", 1),
-        (
-            replace(NONE, trials=(replace(TRIED, outcome=Outcome.UNDECIDED),)),
-            "the time was over before it was decided",
-            1,
-        ),
-        (
-            replace(NONE, trials=(replace(TRIED, outcome=Outcome.ACCEPTED),)),
-            "a plan was faster in its trials, and was not",
-            1,
-        ),
+        (UNDECIDED, "the time was over before it was decided", 1),
+        (ACCEPTED, "a plan was faster in its trials, and was not", 1),
         (with_main(NONE, rejected=(OPEN,)), "the time was over before it was decided", 1),
     ],
 )
