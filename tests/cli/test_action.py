@@ -41,34 +41,35 @@ def run_action(folder: Path, inputs: dict[str, str], *, fails: int = 0) -> tuple
     Returns:
         The exit status of the last step that ran, and the arguments of each call.
     """
-    (folder / "bin").mkdir()
-    (folder / "bin" / "pipetune").write_text(FAKE.format(python=sys.executable))
-    (folder / "bin" / "pipetune").chmod(0o755)
+    fake = folder / "bin" / "pipetune"
+    fake.parent.mkdir()
+    fake.write_text(FAKE.format(python=sys.executable))
+    fake.chmod(0o755)
     action = read(ACTION)
     values = {name: about.get("default", "") for name, about in action["inputs"].items()} | inputs
+    path = f"{fake.parent}:{os.environ['PATH']}"
+    own = {**os.environ, "PATH": path, "GITHUB_STEP_SUMMARY": str(folder / "summary"), "FAILS": str(fails)}
     status = 0
     for step in action["runs"]["steps"]:
-        assert step["shell"] == "bash"
         variables = {}
         for name, text in step["env"].items():
             for given, value in values.items():
                 text = text.replace("${{ inputs." + given + " }}", value)
             assert "${{" not in text
             variables[name] = text
-        assert "${{" not in step["run"], "an input must not become a part of the script"
-        environment = {
-            **os.environ,
-            **variables,
-            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-            "GITHUB_STEP_SUMMARY": str(folder / "summary"),
-            "FAILS": str(fails),
-        }
+        assert step["shell"] == "bash" and "${{" not in step["run"], "an input must not become a part of the script"
         bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        status = subprocess.run(bash, cwd=folder, env=environment, check=False).returncode
+        status = subprocess.run(bash, cwd=folder, env=own | variables, check=False).returncode
         if status:
             break
     calls = folder / "calls"
     return status, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+
+
+OF_A_MODULE = {"script": "-m package.train", "arguments": "-v", "budget": "30", "max-input-wait": "10%"}
+
+
+OF_A_MODULE = {"script": "-m package.train", "arguments": "-v", "budget": "30", "max-input-wait": "10%"}
 
 
 @pytest.mark.parametrize(
@@ -80,19 +81,11 @@ def run_action(folder: Path, inputs: dict[str, str], *, fails: int = 0) -> tuple
             ("train.py", ("--name", "a  b", "--glob", "*.py", "--x=$(touch hacked)")),
             (None, "old"),
         ),
-        (
-            {"script": "-m package.train", "arguments": "-v", "budget": "30", "max-input-wait": "10%"},
-            ("package.train", ("-v",)),
-            (0.1, None),
-        ),
+        (OF_A_MODULE, ("package.train", ("-v",)), (0.1, None)),
     ],
 )
 def test_commands_of_the_action_are_understood(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    inputs: dict[str, str],
-    target: tuple[str, tuple[str, ...]],
-    limits: tuple[float | None, str | None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, str], target: Any, limits: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")

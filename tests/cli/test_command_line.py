@@ -164,29 +164,18 @@ def test_folder_with_a_main_runs_as_in_python(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "value"),
+    ("parse", "values"),
     [
-        (command.byte_size, "1", 1),
-        (command.byte_size, "512M", 512 << 20),
-        (command.byte_size, "4GiB", 4 << 30),
-        (command.byte_size, "2 kb", 2048),
-        (command.byte_size, "0.5T", 1 << 39),
-        (command.bandwidth, "1.5 GB/s", 1.5e9),
-        (command.bandwidth, "500MiB/s", 500 * 2**20),
-        (command.bandwidth, "10Gb/s", 1.25e9),
-        (command.bandwidth, "10Gbps", 1.25e9),
-        (command.bandwidth, "100Mbit/s", 12.5e6),
-        (command.bandwidth, "800B/s", 800),
-        (command.share, "5%", 0.05),
-        (command.share, "0.05", 0.05),
-        (command.share, "0", 0.0),
-        (command.share, "100%", 1.0),
-        (command.factor, "1.1x", 1.1),
-        (command.milliseconds, "4", 0.004),
+        (command.byte_size, {"1": 1, "512M": 512 << 20, "4GiB": 4 << 30, "2 kb": 2048, "0.5T": 1 << 39}),
+        (command.bandwidth, {"1.5 GB/s": 1.5e9, "500MiB/s": 500 * 2**20, "10Gb/s": 1.25e9, "10Gbps": 1.25e9}),
+        (command.bandwidth, {"100Mbit/s": 12.5e6, "800B/s": 800}),
+        (command.share, {"5%": 0.05, "0.05": 0.05, "0": 0.0, "100%": 1.0}),
+        (command.factor, {"1.1x": 1.1}),
+        (command.milliseconds, {"4": 0.004}),
     ],
 )
-def test_values_of_options(parse: Callable[[str], float], text: str, value: float) -> None:
-    assert parse(text) == pytest.approx(value)
+def test_values_of_options(parse: Callable[[str], float], values: dict[str, float]) -> None:
+    assert {text: parse(text) for text in values} == pytest.approx(values)
 
 
 @pytest.mark.parametrize(

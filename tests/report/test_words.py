@@ -15,46 +15,24 @@ from pipetune.report.words import interval
 
 
 @pytest.mark.parametrize(
-    ("function", "value", "text"),
+    ("function", "texts"),
     [
-        (words.significant, 0.0, "0"),
-        (words.significant, 0.01234, "0.0123"),
-        (words.significant, 9.999, "10.0"),
-        (words.significant, 1_234.0, "1,230"),
-        (words.significant, -45.67, "-45.7"),
-        (words.significant, math.inf, "unbounded"),
-        (words.significant, math.nan, "not a number"),
-        (words.ratio, 9.994, "9.99x"),
-        (words.ratio, 9.996, "10.0x"),
-        (words.percent, 0.0001, "<0.1 %"),
-        (words.percent, 0.0, "0.0 %"),
-        (words.seconds, 3.3e-5, "33.0 us"),
-        (words.seconds, 150.0, "2 min 30 s"),
-        (words.seconds, 0.0, "0 us"),
-        (words.byte_size, 0.26, "0.260 B"),
-        (words.byte_size, 1536.0, "1.50 KiB"),
-        (words.byte_size, 2.5 * 1024**4, "2.50 TiB"),
-        (words.mebibytes, 8192.0, "8.00 GiB"),
-        (words.plain, 0.42, "0.42"),
-        (words.plain, 10.0, "10"),
+        (words.significant, {0.0: "0", 0.01234: "0.0123", 9.999: "10.0", 1_234.0: "1,230", -45.67: "-45.7"}),
+        (words.significant, {math.inf: "unbounded", math.nan: "not a number"}),
+        (words.ratio, {9.994: "9.99x", 9.996: "10.0x"}),
+        (words.percent, {0.0001: "<0.1 %", 0.0: "0.0 %"}),
+        (words.seconds, {3.3e-5: "33.0 us", 150.0: "2 min 30 s", 0.0: "0 us"}),
+        (words.byte_size, {0.26: "0.260 B", 1536.0: "1.50 KiB", 2.5 * 1024**4: "2.50 TiB"}),
+        (words.mebibytes, {8192.0: "8.00 GiB"}),
+        (words.plain, {0.42: "0.42", 10.0: "10"}),
+        (lambda number: words.count(number, "element"), {1: "1 element", 1_200: "1,200 elements"}),
+        (lambda number: words.count(number, "batch"), {2: "2 batches"}),
+        (lambda number: words.count(number, "retry"), {3: "3 retries"}),
+        (lambda number: words.count(number, "day"), {3: "3 days"}),
     ],
 )
-def test_number_words(function, value, text):
-    assert function(value) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "text"),
-    [
-        (1, "pair", "1 pair"),
-        (2, "batch", "2 batches"),
-        (3, "retry", "3 retries"),
-        (3, "day", "3 days"),
-        (1_200, "element", "1,200 elements"),
-    ],
-)
-def test_count(number, noun, text):
-    assert words.count(number, noun) == text
+def test_number_words(function, texts):
+    assert {value: function(value) for value in texts} == texts
 
 
 def test_sentence_leaves_code_alone():
