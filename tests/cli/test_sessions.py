@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,12 +50,11 @@ def test_report_prints_or_writes_another_format(tmp_path: Path, pipetune: Shell)
 
 
 def test_report_open_opens_the_written_file(tmp_path: Path, pipetune: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    folder = Path(saved(tmp_path, TUNED)).parent
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    folder, browser = Path(saved(tmp_path, TUNED)).parent, Mock(return_value=True)
+    monkeypatch.setattr("webbrowser.open", browser)
     assert pipetune("report --open", folder).code == 0
-    assert opened == [(folder / "report.html").as_uri()]
-    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    browser.assert_called_once_with((folder / "report.html").as_uri())
+    browser.return_value = False
     done = pipetune("report --open", folder)
     assert done.code == 1 and "Open " in done.err
     assert pipetune("report --open --format csv", folder).code == 2
