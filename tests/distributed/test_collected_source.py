@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipetune.core.errors import CannotExpress
-from pipetune.distributed.collect import function_sources
+from pipetune.distributed.collect.function_sources import function_text, import_of, names_needed
 
 Run = Callable[[str], dict[str, Any]]
 
@@ -32,25 +32,20 @@ def run(tmp_path: Path) -> Run:
 
 def test_lambdas_on_one_line_are_distinguished(run: Run) -> None:
     found = run("both = (lambda x: x + 1), (lambda x: (x, (lambda y: y)(x)))\ninner = both[1]\n")["both"]
-    assert function_sources.function_text(found[0].__code__) == ("lambda x: x + 1", True)
-    assert function_sources.function_text(found[1].__code__) == ("lambda x: (x, (lambda y: y)(x))", True)
+    assert function_text(found[0].__code__) == ("lambda x: x + 1", True)
+    assert function_text(found[1].__code__) == ("lambda x: (x, (lambda y: y)(x))", True)
     nested = next(constant for constant in found[1].__code__.co_consts if hasattr(constant, "co_code"))
-    assert function_sources.function_text(nested) == ("lambda y: y", True)
+    assert function_text(nested) == ("lambda y: y", True)
+
+
+LAMBDAS = ("-x", "'a' if x else 'b'", "{'a': x}", "x.y")
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "lambda x: -x",
-        "lambda x, *, k=2: [y * k for y in x]",
-        "lambda x: 'a' if x else 'b'",
-        "lambda x: {'a': x}",
-        "lambda x: x.y",
-        "lambda: 3",
-    ],
+    "text", [*(f"lambda x: {body}" for body in LAMBDAS), "lambda x, *, k=2: [y * k for y in x]", "lambda: 3"]
 )
 def test_every_shape_of_lambda_is_found(run: Run, text: str) -> None:
-    assert function_sources.function_text(run(f"f = [{text}, lambda z: z][0]\n")["f"].__code__) == (text, True)
+    assert function_text(run(f"f = [{text}, lambda z: z][0]\n")["f"].__code__) == (text, True)
 
 
 def test_nested_function_is_found_with_its_decorator(run: Run) -> None:
@@ -58,7 +53,7 @@ def test_nested_function_is_found_with_its_decorator(run: Run) -> None:
         "def same(f):\n    return f\ndef outer():\n    if True:\n        @same\n"
         "        def inner(x):\n            # why\n            return '''a\n  b'''\n    return inner\nf = outer()\n"
     )["f"]
-    text, is_lambda = function_sources.function_text(made.__code__)
+    text, is_lambda = function_text(made.__code__)
     assert not is_lambda
     namespace = {"same": lambda f: f}
     exec(text, namespace)
@@ -71,7 +66,7 @@ def test_function_of_a_changed_file_is_not_found(run: Run, tmp_path: Path) -> No
     (tmp_path / "script.py").write_text("# moved\ndef f(x):\n    return x + 1\n")
     linecache.checkcache()
     with pytest.raises(CannotExpress, match="not found"):
-        function_sources.function_text(function.__code__)
+        function_text(function.__code__)
 
 
 def test_needed_names_exclude_locals_and_annotations() -> None:
@@ -79,13 +74,9 @@ def test_needed_names_exclude_locals_and_annotations() -> None:
         "@register(LEVEL)\ndef f(x: Tensor, scale=DEFAULT) -> Other:\n    image = load(x)\n"
         "    def g(y):\n        return [helper(y, z) for z in image]\n    return g(image) * np.pi\n"
     )
-    assert function_sources.names_needed(text) == ("DEFAULT", "LEVEL", "helper", "load", "np", "register")
-    assert function_sources.names_needed("class A(B):\n    size = C\n    def f(self):\n        return D, size\n") == (
-        "B",
-        "C",
-        "D",
-        "size",
-    )
+    assert names_needed(text) == ("DEFAULT", "LEVEL", "helper", "load", "np", "register")
+    of_class = "class A(B):\n    size = C\n    def f(self):\n        return D, size\n"
+    assert names_needed(of_class) == ("B", "C", "D", "size")
 
 
 def test_imports_are_found_and_made_absolute(tmp_path: Path) -> None:
@@ -95,13 +86,13 @@ def test_imports_are_found_and_made_absolute(tmp_path: Path) -> None:
         "def f():\n    from . import near\n"
     )
 
-    def imported(name: str) -> tuple[str, str, str] | None:
-        return function_sources.import_of(str(path), name, "package.inner")
-
-    assert imported("os") == ("import os.path", "os", "")
-    assert imported("np") == ("import numpy as np", "numpy", "")
-    assert imported("b") == ("from package.inner.near import a as b", "package.inner.near", "a")
-    assert imported("c") == ("from package.far import c", "package.far", "c")
-    assert imported("near") == ("from package.inner import near", "package.inner", "near")
-    assert imported("d") is None
-    assert function_sources.import_of(str(path), "c", "") is None
+    for name, found in {
+        "os": ("import os.path", "os", ""),
+        "np": ("import numpy as np", "numpy", ""),
+        "b": ("from package.inner.near import a as b", "package.inner.near", "a"),
+        "c": ("from package.far import c", "package.far", "c"),
+        "near": ("from package.inner import near", "package.inner", "near"),
+        "d": None,
+    }.items():
+        assert import_of(str(path), name, "package.inner") == found
+    assert import_of(str(path), "c", "") is None

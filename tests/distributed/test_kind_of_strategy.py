@@ -11,6 +11,9 @@ from tests.words import parse
 
 WHOLE = parse("range 10 | map | batch 2").pipeline
 PART = parse("range 10 | shard 2 index=0 | map | batch 2").pipeline
+MIRRORED = InputDistribution("MirroredStrategy", 2, DATASET)
+OWN_FUNCTION = InputDistribution("MirroredStrategy", 2, FUNCTION)
+HOROVOD = InputDistribution("Horovod", 2, PIPELINE_PER_PROCESS, 2)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ PART = parse("range 10 | shard 2 index=0 | map | batch 2").pipeline
         (None, ""),
         (InputDistribution("OneDeviceStrategy", 1, DATASET), ""),
         (InputDistribution("CentralStorageStrategy", 2, FIT), ""),
-        (InputDistribution("MirroredStrategy", 2, FUNCTION), "A function"),
+        (OWN_FUNCTION, "A function"),
         (InputDistribution("MultiWorkerMirroredStrategy", 2, FUNCTION, 2), "A function"),
     ],
 )
@@ -29,12 +32,9 @@ def test_no_kind_without_strategy_or_with_own_input_function(handover: InputDist
 
 
 def test_no_kind_for_sharded_data_without_trials_or_if_disabled() -> None:
-    horovod = InputDistribution("Horovod", 2, PIPELINE_PER_PROCESS, 2)
-    assert (
-        not choose_kind(None, PART, horovod).kind and "already shards its data" in choose_kind(None, PART, horovod).why
-    )
-    assert choose_kind(None, WHOLE, InputDistribution("MirroredStrategy", 2, DATASET), trials=False) == KindChoice()
-    assert choose_kind("none", WHOLE, horovod) == KindChoice()
+    sharded = choose_kind(None, PART, HOROVOD)
+    assert not sharded.kind and "already shards its data" in sharded.why
+    assert choose_kind(None, WHOLE, MIRRORED, trials=False) == choose_kind("none", WHOLE, HOROVOD) == KindChoice()
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,7 @@ def test_kind_follows_from_strategy(strategy: str, how: str, kind: str) -> None:
 
 
 def test_requested_kind_is_chosen_with_caveats() -> None:
-    assert choose_kind("tpu", WHOLE, InputDistribution("MirroredStrategy", 2, DATASET)) == KindChoice("tpu")
+    assert choose_kind("tpu", WHOLE, MIRRORED) == KindChoice("tpu")
     assert choose_kind("service", WHOLE, None, trials=False) == KindChoice("service")
-    assert (
-        "multiply GLOBAL_BATCH_SIZE"
-        in choose_kind("mirrored", WHOLE, InputDistribution("MirroredStrategy", 4, FUNCTION)).why
-    )
-    assert (
-        "as a single worker" in choose_kind("multiworker", PART, InputDistribution("MirroredStrategy", 4, FUNCTION)).why
-    )
+    assert "multiply GLOBAL_BATCH_SIZE" in choose_kind("mirrored", WHOLE, OWN_FUNCTION).why
+    assert "as a single worker" in choose_kind("multiworker", PART, OWN_FUNCTION).why

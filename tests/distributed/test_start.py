@@ -24,28 +24,25 @@ SERVES = TELLS + 'if \'"chief", "index"\' not in told: time.sleep(60)\n'
 FAILS = TELLS + "sys.exit(3) if '\"index\": 1' in told else time.sleep(60)\n"
 
 
-def started(tmp_path: Path, script: str, *options: str) -> tuple[int, float]:
-    """The exit code, and the seconds it took; asserts that all processes have exited."""
+def command(tmp_path: Path, script: str, *options: str) -> list[str | Path]:
+    """A command that starts the script; its processes tell in the last word, a folder, that they have begun."""
     path, folder = tmp_path / "script.py", tmp_path / "told"
     path.write_text(script)
     folder.mkdir()
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, START, *options, path, folder], timeout=200, check=False)
-    seconds = time.monotonic() - began
-    assert not any(psutil.pid_exists(int(one.stem)) for one in folder.glob("*.json"))
-    return done.returncode, seconds
+    return [sys.executable, START, *options, path, folder]
+
+
+def processes(tmp_path: Path) -> list[int]:
+    return [int(one.stem) for one in (tmp_path / "told").glob("*.json")]
 
 
 def test_processes_end_with_start(tmp_path: Path) -> None:
-    path, folder = tmp_path / "script.py", tmp_path / "told"
-    path.write_text(TELLS + "time.sleep(60)\n")
-    folder.mkdir()
-    with subprocess.Popen([sys.executable, START, path, folder]) as process:
+    with subprocess.Popen(command(tmp_path, TELLS + "time.sleep(60)\n")) as process:
         deadline = time.monotonic() + 120
-        while len(list(folder.glob("*.json"))) < 2 and time.monotonic() < deadline:
+        while len(processes(tmp_path)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         process.terminate()
-    found = [int(one.stem) for one in folder.glob("*.json")]
+    found = processes(tmp_path)
     assert len(found) == 2 and not any(map(psutil.pid_exists, found))
 
 
@@ -53,5 +50,7 @@ def test_processes_end_with_start(tmp_path: Path) -> None:
     ("script", "options", "code"), [(SERVES, ["--parameter-servers", "1"], 0), (FAILS, ["--workers", "2"], 1)]
 )
 def test_servers_and_waiting_workers_are_terminated(tmp_path: Path, script: str, options: list[str], code: int) -> None:
-    found, seconds = started(tmp_path, script, *options)
-    assert found == code and seconds < 40, "they would have slept a minute"
+    began = time.monotonic()
+    assert subprocess.run(command(tmp_path, script, *options), timeout=200, check=False).returncode == code
+    assert time.monotonic() - began < 40, "they would have slept a minute"
+    assert not any(map(psutil.pid_exists, processes(tmp_path)))
