@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -110,6 +111,21 @@ def counted(source: live.LivePipeline, text: str, made: Standalone) -> Coverage:
     return found
 
 
+def with_rules(source: live.LivePipeline, told: Pipeline, *rules: Any) -> Pipeline:
+    """The pipeline with what the rules propose, one rewrite each."""
+    edits: list[Any] = []
+    for rule in rules:
+        (rewrite,) = (one for one in rule.propose(RuleContext(told)) if isinstance(one, Rewrite))
+        edits += rewrite.edits
+    return apply_edits(source.pipeline, edits)
+
+
+def written(
+    source: live.LivePipeline, folder: Path, *, tuned: Pipeline | None = None, kind: str = "multiworker"
+) -> Any:
+    return distribute(source, tuned or source.pipeline, kind=kind, out_file=folder / "out.py")
+
+
 def proven(dataset: Any, *, workers: tuple[int, ...] = (2,)) -> tuple[str, tuple[ModuleCheck, ...]]:
     source, made, parameter = emit(dataset)
     rows = check(source, made.text, made, parameter=parameter, workers=workers)
@@ -129,13 +145,10 @@ def run_script(path: Path, text: str) -> dict[str, Any]:
 @pytest.mark.mission("B4.trains")
 def test_files_are_sharded_before_reading(tmp_path: Path, helpers: Any) -> None:
     text, rows = proven(helpers.build(write_records(tmp_path, files=6, records=5)), workers=(2, 3, 4))
-    assert "from coverage_helpers import augment" in text
-    assert 'SHARD_BY = "file"' in text
+    assert "from coverage_helpers import augment" in text and 'SHARD_BY = "file"' in text
     assert [row.elements for row in rows] == [33] * 3
-    assert rows[0].per_worker == (15, 18)
-    assert rows[0].per_replica_batch == 2
-    assert rows[0].batches_per_worker == (8, 9)
-    assert rows[0].equal_batches is False
+    assert (rows[0].per_worker, rows[0].batches_per_worker) == ((15, 18), (8, 9))
+    assert (rows[0].per_replica_batch, rows[0].equal_batches) == (2, False)
     assert "3 replicas do not divide 4 rows" in rows[1].why
 
 
@@ -161,10 +174,9 @@ def test_equal_rows_without_numbers_are_counted_together() -> None:
 
 
 def test_shard_after_a_shuffle_without_shared_seed_is_detected(tmp_path: Path) -> None:
+    text, _ = proven(tf.data.Dataset.range(200).shuffle(200).take(200).batch(4))
+    assert "seed=SHARED_SEED" in text
     source, made, _ = emit(tf.data.Dataset.range(200).shuffle(200).take(200).batch(4))
-    assert "seed=SHARED_SEED" in made.text
-    (row,) = check(source, made.text, made)
-    assert row.missing == row.duplicated == 0
     (row,) = check(source, made.text.replace(", seed=SHARED_SEED", ""), made)
     assert row.missing and row.duplicated
 
@@ -184,13 +196,10 @@ def test_dataset_is_rebuilt_per_epoch_where_draws_continue(
     monkeypatch: pytest.MonkeyPatch, make: Any, built: int
 ) -> None:
     source = live.read(make(tf.data.Dataset.range(40)))
-    calls: list[Any] = []
-    numbered_groups = counting.numbering.numbered_groups
-    monkeypatch.setattr(
-        counting.numbering, "numbered_groups", lambda *given: calls.append(given) or numbered_groups(*given)
-    )
+    numbered_groups = Mock(wraps=counting.numbering.numbered_groups)
+    monkeypatch.setattr(counting.numbering, "numbered_groups", numbered_groups)
     first, second = counting.read_epochs(source, source.pipeline, 2)
-    assert len(calls) == built
+    assert numbered_groups.call_count == built
     assert first.counts(ElementIdentity.DIGEST) == second.counts(ElementIdentity.DIGEST) and len(first.digests) > 0
 
 
@@ -312,11 +321,9 @@ def test_dataset_class_of_the_main_script_is_copied(tmp_path: Path) -> None:
 @pytest.mark.mission("C3.captured")
 def test_pipeline_that_cannot_be_standalone_is_refused_with_the_reason(tmp_path: Path, body: str, reason: str) -> None:
     script = run_script(tmp_path / "train.py", f"import tensorflow as tf\n{body}\n")
-    source = live.read(script["dataset"])
-    out = tmp_path / "out.py"
-    result = distribute(source, source.pipeline, kind="multiworker", out_file=out)
+    result = written(live.read(script["dataset"]), tmp_path)
     assert reason in result.notes[0]
-    assert result.module == "" and not out.exists()
+    assert result.module == "" and not (tmp_path / "out.py").exists()
 
 
 def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
@@ -334,9 +341,8 @@ def test_rows_gathered_by_index_are_delivered_once(tmp_path: Path, rows: int, ki
     dataset = tf.data.Dataset.from_tensor_slices((tf.range(rows), tf.range(rows) * 2)).shuffle(rows).batch(4)
     source = live.read(dataset)
     told = function_splitting.annotate_gathers(source, source.pipeline)
-    (rewrite,) = (one for one in gather.GATHER_BATCHES_RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
-    tuned = apply_edits(source.pipeline, rewrite.edits)
-    result = distribute(source, tuned, kind=kind, out_file=tmp_path / "module.py")
+    tuned = with_rules(source, told, gather.GATHER_BATCHES_RULE)
+    result = written(source, tmp_path, tuned=tuned, kind=kind)
     assert "tf.gather(array, index), source_rows" in result.module, result.notes
     assert [(check.missing, check.duplicated) for check in result.checks] == [(0, 0)] * 3
 
@@ -363,15 +369,7 @@ def test_batch_that_pads_and_python_code_with_arrays(tmp_path: Path) -> None:
     )
     source = live.read(namespace["ds"])
     told = annotate_graph_edits(source, annotate_padding(source, source.pipeline))
-    rewrites = [
-        one
-        for rule in (numpy_function.RULE, pad_batches.RULE)
-        for one in rule.propose(RuleContext(told))
-        if isinstance(one, Rewrite)
-    ]
-    assert len(rewrites) == 2
-    tuned = apply_edits(source.pipeline, [edit for rewrite in rewrites for edit in rewrite.edits])
-    result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
+    result = written(source, tmp_path, tuned=with_rules(source, told, numpy_function.RULE, pad_batches.RULE))
     assert 'padded_shapes={"number": [], "row": [6]}' in result.module, result.notes
     assert "pad)" not in result.module and any("tf.py_function here" in note for note in result.notes)
     assert result.checks and all((row.missing, row.duplicated) == (0, 0) for row in result.checks)
@@ -426,25 +424,21 @@ def test_pipeline_that_raises_is_refused_with_its_error(tmp_path: Path, helpers:
     pattern = write_records(tmp_path, files=6, records=3)
     source = live.read(helpers.build(pattern))
     (tmp_path / "part-005.tfrecord").write_bytes(b"no record at all, but long enough to be read")
-    result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
+    result = written(source, tmp_path)
     assert result.notes[0].startswith("The pipeline does not run to its end: DataLossError")
     assert not (tmp_path / "out.py").exists()
 
 
-def tuned_form(source: live.LivePipeline) -> Pipeline:
-    maps = [node.id for node in source.pipeline if node.op == "map"]
-    edits = [
-        SetArgument(maps[0], "num_parallel_calls", 2),
-        Insert(after=maps[0], op="cache", id=f"cache@{maps[0]}", arguments={"filename": ""}),
-        Insert(after=source.pipeline.output.id, op="prefetch", id="prefetch@end", arguments={"buffer_size": 3}),
-    ]
-    return apply_edits(source.pipeline, edits)
-
-
 def test_tuned_pipeline_is_written(tmp_path: Path, helpers: Any) -> None:
     source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
-    out = tmp_path / "reports" / "train_distributed.py"
-    result = distribute(source, tuned_form(source), kind="mirrored", out_file=out, script="/home/a/train.py")
+    first = next(node.id for node in source.pipeline if node.op == "map")
+    edits = (
+        SetArgument(first, "num_parallel_calls", 2),
+        Insert(after=first, op="cache", id=f"cache@{first}", arguments={"filename": ""}),
+        Insert(after=source.pipeline.output.id, op="prefetch", id="prefetch@end", arguments={"buffer_size": 3}),
+    )
+    out, tuned = tmp_path / "reports" / "train_distributed.py", apply_edits(source.pipeline, edits)
+    result = distribute(source, tuned, kind="mirrored", out_file=out, script="/home/a/train.py")
     assert out.read_text() == result.module
     assert result.module.startswith('"""The tuned input pipeline of train.py, for')
     assert ".cache()" in result.module and "prefetch(3 * replicas)" in result.module
@@ -464,13 +458,12 @@ def test_module_with_missing_elements_is_not_written(
 
     def wrong(*arguments: Any) -> Standalone:
         made = kind.emit(*arguments)
-        text = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
-        return Standalone(text, made.notes, made.shard_by, made.global_batch_size)
+        return replace(made, text=made.text.replace(".shard(workers, worker)", ".shard(workers, 0)"))
 
     monkeypatch.setattr(writing.kinds, "find", lambda _name: replace(kind, emit=wrong))
     monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
     source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
-    result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
+    result = written(source, tmp_path)
     assert result.notes[0].startswith("Not written: with 2 workers, 18 elements were missing")
     assert not (tmp_path / "out.py").exists() and result.module == ""
     assert (result.checks[0].missing, result.checks[0].duplicated) == (18, 15)
@@ -484,10 +477,9 @@ def test_dataset_function_that_is_not_pure_is_refused(tmp_path: Path) -> None:
     (row,) = check(source, made.text, made, kind="parameter-server")
     assert (row.missing, row.duplicated) == (0, 0)
     impure = made.text.replace(".batch(batch_size)", ".shuffle(next(SIZES)).batch(batch_size)")
-    impure += "SIZES = iter(range(2, 99))\n"
     assert impure.count("next(SIZES)")
     with pytest.raises(CannotExpress, match="Called again"):
-        check(source, impure, made, kind="parameter-server")
+        check(source, f"{impure}SIZES = iter(range(2, 99))\n", made, kind="parameter-server")
 
 
 def test_module_that_does_not_run_is_refused(tmp_path: Path, helpers: Any) -> None:
