@@ -21,7 +21,7 @@ from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module
 from tests.distributed.written_modules import emit
 
-Data = tf.data.Dataset
+Data, Lines = tf.data.Dataset, tf.data.TextLineDataset
 
 SIZES = ((1, 200, 3), (4, 5, 6), (1, 1, 500), (7, 8, 9))
 """Of the records of each file."""
@@ -58,27 +58,34 @@ FIRST, SECOND = OF_LINES[0] + OF_LINES[2], OF_LINES[1] + OF_LINES[3]
 EVERY = FIRST + SECOND
 
 
+OWN = {"own_index": 0, "queries_index": True}
+
+
+def long_lines(names: list[str]) -> Any:
+    return Lines(names).filter(lambda line: tf.strings.length(line) > 8)
+
+
+def fourth(names: list[str]) -> Any:
+    return Data.from_tensor_slices(names).shard(4, 0).interleave(Lines)
+
+
 @pytest.mark.parametrize(
     ("made", "job", "expected"),
     [
-        (lambda names: tf.data.TextLineDataset(names), {"policy": "FILE"}, [(FIRST, FIRST), (SECOND, SECOND)]),
-        (lambda names: tf.data.TextLineDataset(names), {"policy": "OFF"}, [(EVERY, EVERY)] * 2),
+        (Lines, {"policy": "FILE"}, [(FIRST, FIRST), (SECOND, SECOND)]),
+        (Lines, {"policy": "OFF"}, [(EVERY, EVERY)] * 2),
         # lines 0, 2, 4... for the first worker, 1, 3, 5... for the second: batches of two are cut into single lines
-        (lambda names: tf.data.TextLineDataset(names), {"policy": "DATA"}, [(EVERY, 524), (EVERY, 233)]),
+        (Lines, {"policy": "DATA"}, [(EVERY, 524), (EVERY, 233)]),
         # a shard after the reader reads everything
-        (lambda names: tf.data.TextLineDataset(names).shard(2, 0), {"own_index": 0, "queries_index": True},
-         [(EVERY, 524), (EVERY, 233)]),
+        (lambda names: Lines(names).shard(2, 0), OWN, [(EVERY, 524), (EVERY, 233)]),
         # the wrong number of shards: two files are read by no worker
-        (lambda names: Data.from_tensor_slices(names).shard(4, 0).interleave(tf.data.TextLineDataset),
-         {"own_index": 0, "queries_index": True}, [(OF_LINES[0], OF_LINES[0]), (OF_LINES[1], OF_LINES[1])]),
+        (fourth, OWN, [(OF_LINES[0], OF_LINES[0]), (OF_LINES[1], OF_LINES[1])]),
         # sharded by the script and again by TensorFlow
-        (lambda names: tf.data.TextLineDataset(names).shard(2, 0),
-         {"policy": "FILE", "own_index": 0, "queries_index": True}, [(FIRST, 2 + 4 + 2), (SECOND, 6 + 8 + 10)]),
-        # records that a filter drops are read
-        (lambda names: tf.data.TextLineDataset(names).filter(lambda line: tf.strings.length(line) > 8),
-         {"policy": "FILE"}, [(FIRST, 201 + 501), (OF_LINES[3], 10)]),  # nothing of the second file is left
+        (lambda names: Lines(names).shard(2, 0), {"policy": "FILE", **OWN}, [(FIRST, 2 + 4 + 2), (SECOND, 6 + 8 + 10)]),
+        # records that a filter drops are read; nothing of the second file is left
+        (long_lines, {"policy": "FILE"}, [(FIRST, 201 + 501), (OF_LINES[3], 10)]),
     ],
-)  # fmt: skip
+)
 @pytest.mark.mission("B3.waste")
 def test_bytes_read_and_used_follow_the_sharding(
     tmp_path: Path, made: Callable[[list[str]], Any], job: dict[str, Any], expected: list[tuple[int, int]]
@@ -88,18 +95,22 @@ def test_bytes_read_and_used_follow_the_sharding(
     assert found.bytes_read_over_used == sum(read for read, _ in expected) / sum(used for _, used in expected)
 
 
+def zipped(name: Any) -> Any:
+    return tf.data.TFRecordDataset(name, compression_type="GZIP").map(tf.strings.length)
+
+
+def deflated(name: Any) -> Any:
+    return tf.data.TFRecordDataset(name, compression_type="ZLIB")
+
+
 @pytest.mark.parametrize(
     ("packing", "read"),
     [
         ("", lambda names: tf.data.TFRecordDataset(names)),
-        ("GZIP", lambda names: Data.from_tensor_slices(names).interleave(
-            lambda name: tf.data.TFRecordDataset(name, compression_type="GZIP").map(tf.strings.length), cycle_length=2
-        )),
-        ("ZLIB", lambda names: Data.from_tensor_slices(names).shuffle(9).flat_map(
-            lambda name: tf.data.TFRecordDataset(name, compression_type="ZLIB")
-        )),
+        ("GZIP", lambda names: Data.from_tensor_slices(names).interleave(zipped, cycle_length=2)),
+        ("ZLIB", lambda names: Data.from_tensor_slices(names).shuffle(9).flat_map(deflated)),
     ],
-)  # fmt: skip
+)
 def test_records_use_their_share_of_a_compressed_file(tmp_path: Path, packing: str, read: Any) -> None:
     names = records(tmp_path, packing=packing)
     found = divided(read(names).batch(2), policy="FILE")
@@ -107,19 +118,21 @@ def test_records_use_their_share_of_a_compressed_file(tmp_path: Path, packing: s
     assert [(one.read_bytes, one.used_bytes) for one in found.workers] == list(zip(parts, parts, strict=True))
 
 
+def without_header(names: list[str]) -> Any:
+    return Data.from_tensor_slices(names).flat_map(lambda name: Lines(name).skip(1))
+
+
 @pytest.mark.parametrize(
     ("made", "known"),
     [
         (lambda names: Data.from_tensor_slices((names, [3, 1, 0, 2])).map(lambda n, y: (tf.io.read_file(n), y)), True),
-        # a header in each file: the remaining lines have equal parts of all its bytes
-        (lambda names: Data.from_tensor_slices(names).flat_map(lambda n: tf.data.TextLineDataset(n).skip(1)), True),
-        (lambda names: Data.from_tensor_slices(names).flat_map(lambda n: tf.data.TextLineDataset(n).skip(1))
-         .filter(lambda line: tf.strings.length(line) > 3), False),  # the bytes of dropped lines are unknown
-        (lambda names: Data.from_tensor_slices(names).flat_map(
-            lambda n: tf.data.TextLineDataset(n).filter(lambda line: tf.strings.length(line) > 3)), False),
+        (without_header, True),  # the remaining lines have equal parts of all bytes of their file
+        # the bytes of dropped lines are unknown
+        (lambda names: without_header(names).filter(lambda line: tf.strings.length(line) > 3), False),
+        (lambda names: Data.from_tensor_slices(names).flat_map(long_lines), False),
         (lambda names: Data.from_tensor_slices(names), False),  # names that are not opened
     ],
-)  # fmt: skip
+)
 def test_bytes_are_known_for_whole_files_and_unknown_after_a_filter(
     tmp_path: Path, made: Callable[[list[str]], Any], known: bool
 ) -> None:
@@ -141,9 +154,8 @@ def test_bytes_read_agree_with_the_system_s_counters(tmp_path: Path) -> None:
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
         for worker, share in enumerate(found.workers):
-            mine = tensorflow_private.worker_pipeline(
-                dataset.with_options(options), workers=2, worker=worker, replicas=2
-            )
+            whole = dataset.with_options(options)
+            mine = tensorflow_private.worker_pipeline(whole, workers=2, worker=worker, replicas=2)
             before = _read_so_far()
             lengths = [int(length) for batch in mine.as_numpy_iterator() for length in batch]
             really = _read_so_far() - before
@@ -169,7 +181,6 @@ def build(names):
 def test_ranks_that_read_the_same_file_read_twice_what_they_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What modules read of several files is tested in `test_standalone_kinds`."""
     monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
     names = records(tmp_path, SIZES[:1])
     with helper_module("stored_helpers", HELPERS, tmp_path) as helpers:
