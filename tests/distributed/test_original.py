@@ -69,14 +69,18 @@ def test_elements_and_batches_of_each_worker_under_a_strategy(
         dataset = dataset.map(lambda lengths: lengths + 0)
     found = divided(dataset, **{"workers": 2, "policy": policy, **job})
     times = 2 if policy == "OFF" else 1
+    count = sum(files)
     assert (found.elements, found.never, found.once, found.twice) == (
-        sum(files), 0, sum(files) * (times == 1), sum(files) * (times == 2)
-    )  # fmt: skip
+        count,
+        0,
+        count * (2 - times),
+        count * (times - 1),
+    )
     assert found.told_by is ElementIdentity.INDEX, "lines of equal length are told apart"
     assert tuple(one.elements for one in found.workers) == elements
     assert tuple(one.batches for one in found.workers) == batches
     reads_all = policy in ("DATA", "OFF")
-    assert tuple(one.read for one in found.workers) == ((sum(files),) * len(elements) if reads_all else elements)
+    assert tuple(one.read for one in found.workers) == ((count,) * len(elements) if reads_all else elements)
     assert len(files) == 1 or (found.by_file and found.cells == files)
 
 
@@ -141,18 +145,20 @@ def test_dataset_sharded_by_script_and_strategy_loses_elements() -> None:
     assert divided(dataset, workers=2, policy="OFF", own_index=0, queries_index=True).complete
 
 
+SECOND = {"own_index": 1, "queries_index": True}
+
+
 @pytest.mark.parametrize(
     ("made", "job", "expected"),
     [
         (lambda: Data.range(12), {"workers": 2}, (0, 0, 12, 0)),
         (lambda: Data.range(12), {"workers": 3}, (0, 0, 0, 12)),
-        (lambda: Data.range(12).shard(3, 1), {"workers": 3, "own_index": 1, "queries_index": True}, (0, 12, 0, 0)),
-        (lambda: Data.range(12).shard(4, 1), {"workers": 2, "own_index": 1, "queries_index": True}, (6, 6, 0, 0)),
+        (lambda: Data.range(12).shard(3, 1), {"workers": 3, **SECOND}, (0, 12, 0, 0)),
+        (lambda: Data.range(12).shard(4, 1), {"workers": 2, **SECOND}, (6, 6, 0, 0)),
         (lambda: Data.range(12).shard(2, 0), {"workers": 2, "own_index": 0}, (6, 0, 6, 0)),  # the same on all
-        (lambda: Data.range(12).shard(2, 1).repeat(3).shuffle(5), {"workers": 2, "own_index": 1, "queries_index": True},
-         (0, 12, 0, 0)),
+        (lambda: Data.range(12).shard(2, 1).repeat(3).shuffle(5), {"workers": 2, **SECOND}, (0, 12, 0, 0)),
     ],
-)  # fmt: skip
+)
 def test_coverage_by_separate_processes(
     made: Callable[[], Any], job: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
@@ -174,13 +180,9 @@ def test_first_exhausted_idle_workers_and_short_batches_are_counted(tmp_path: Pa
     ("made", "job", "why"),
     [
         (lambda: Data.range(9).batch(3), {"queries_index": True}, "queries its worker index"),
-        (lambda: Data.range(9).shard(2, 0).batch(3), {"queries_index": True, "own_index": 1}, "is not"),
-        (lambda: Data.range(9).shard(1, 0).batch(3), {"queries_index": True, "own_index": 0}, "fewer than 2 parts"),
-        (
-            lambda: Data.range(9).batch(3).take(2),
-            {"policy": "AUTO"},
-            "An operator after the last `batch` selects, joins",
-        ),
+        (lambda: Data.range(9).shard(2, 0).batch(3), SECOND, "is not"),
+        (lambda: Data.range(9).shard(1, 0).batch(3), {**SECOND, "own_index": 0}, "fewer than 2 parts"),
+        (lambda: Data.range(9).batch(3).take(2), {"policy": "AUTO"}, "operator after the last `batch` selects, joins"),
         (lambda: Data.range(9), {"policy": "AUTO"}, "has no `batch"),
         (lambda: Data.range(50).shuffle(50).take(20).batch(5), {}, "at random"),
         (lambda: Data.range(9).map(lambda x: 1 // (x - x)).filter(lambda x: x > 0).batch(3), {}, "does not run"),

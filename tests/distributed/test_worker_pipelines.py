@@ -31,17 +31,10 @@ def test_computed_batches_equal_those_of_tensorflow(
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy.name]
     for worker in range(workers):
-        mine = tensorflow_private.worker_pipeline(
-            dataset.with_options(options), workers=workers, worker=worker, replicas=workers * replicas
-        )
+        which = {"workers": workers, "worker": worker}
+        mine = tensorflow_private.worker_pipeline(dataset.with_options(options), **which, replicas=workers * replicas)
         computed = worker_batches(
-            elements,
-            batch,
-            workers=workers,
-            replicas_per_worker=replicas,
-            worker=worker,
-            policy=policy,
-            batch_size_known=known,
+            elements, batch, **which, replicas_per_worker=replicas, policy=policy, batch_size_known=known
         )
         assert [part.tolist() for part in mine.as_numpy_iterator()] == [list(part) for part in computed], worker
 
@@ -51,14 +44,6 @@ def test_one_batch_per_replica_of_the_worker_is_prefetched() -> None:
     prefetch = made._input_dataset
     assert type(prefetch).__name__ == "_PrefetchDataset"
     assert int(prefetch._buffer_size) == 3
-
-
-def identity(value: Any) -> Any:
-    return value
-
-
-def always(_value: Any) -> bool:
-    return True
 
 
 RECORDS = tf.data.TFRecordDataset
@@ -76,13 +61,13 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "random": lambda files: tf.data.Dataset.random(),
     "batch": lambda files: RECORDS(files).batch(2),
     "parallel batch": lambda files: RECORDS(files).batch(2, num_parallel_calls=2),
-    "drop": lambda files: RECORDS(files).batch(2, drop_remainder=True).map(identity),
+    "drop": lambda files: RECORDS(files).batch(2, drop_remainder=True).map(tf.identity),
     "padded_batch": lambda files: RECORDS(files).padded_batch(2),
     "ragged_batch": lambda files: RECORDS(files).ragged_batch(2),
     "unbatch": lambda files: RECORDS(files).batch(2).unbatch(),
     "rebatch": lambda files: RECORDS(files).batch(2).rebatch(3),
-    "map": lambda files: RECORDS(files).batch(2).map(identity),
-    "filter": lambda files: RECORDS(files).batch(2).filter(always),
+    "map": lambda files: RECORDS(files).batch(2).map(tf.identity),
+    "filter": lambda files: RECORDS(files).batch(2).filter(lambda _: True),
     "shuffle": lambda files: RECORDS(files).batch(2).shuffle(2),
     "repeat": lambda files: RECORDS(files).batch(2).repeat(2),
     "take": lambda files: RECORDS(files).batch(2).take(2),
@@ -93,9 +78,9 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "ignore_errors": lambda files: RECORDS(files).batch(2).ignore_errors(),
     "assert_cardinality": lambda files: RECORDS(files).batch(2).apply(tf.data.experimental.assert_cardinality(6)),
     "scan": lambda files: RECORDS(files).batch(2).scan(0, lambda state, value: (state, value)),
-    "take_while": lambda files: RECORDS(files).batch(2).take_while(always),
+    "take_while": lambda files: RECORDS(files).batch(2).take_while(lambda _: True),
     "unique": lambda files: RECORDS(files).unique(),
-    "window": lambda files: RECORDS(files).window(2).flat_map(identity),
+    "window": lambda files: RECORDS(files).window(2).flat_map(lambda window: window),
     "snapshot": lambda files: RECORDS(files).batch(2).snapshot(files[0] + "-snapshot"),
     "enumerate": lambda files: RECORDS(files).enumerate().batch(2),
     "zip": lambda files: tf.data.Dataset.zip((RECORDS(files).batch(2), RECORDS(files).batch(2))),
