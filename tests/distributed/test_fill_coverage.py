@@ -56,10 +56,8 @@ def test_dropped_and_filled_rows_are_reported_per_number_of_workers(
 ) -> None:
     result = written
     assert [(row.dropped, row.filled) for row in result.checks] == [(2, 6), (2, 2), (2, 2)]
-    assert any(
-        note.startswith("of 26 samples per epoch, drop_remainder drops 2, 2 and 2 with 2, 3 and 4 workers")
-        for note in result.notes
-    ), result.notes
+    dropped = "of 26 samples per epoch, drop_remainder drops 2, 2 and 2 with 2, 3 and 4 workers"
+    assert any(note.startswith(dropped) for note in result.notes), result.notes
     one = emit(rows(), "mirrored", tmp_path)
     assert [(row.dropped, row.filled) for row in one.checks] == [(2, 6), (2, 4), (2, 6)]
     assert any("with 2, 3 and 4 replicas" in note for note in one.notes)
@@ -95,7 +93,6 @@ def test_function_that_needs_full_batches_has_no_filled_variant(tmp_path: Path) 
     ],
 )
 def test_wrong_filling_is_detected(written: DistributedResult, old: str, new: str, reason: str) -> None:
-    text = written.module
-    assert old in text
+    assert old in written.module
     with pytest.raises(CannotExpress, match=reason):
-        coverage.check_fill(text.replace(old, new), global_batch_size=8, elements=26)
+        coverage.check_fill(written.module.replace(old, new), global_batch_size=8, elements=26)

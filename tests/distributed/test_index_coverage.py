@@ -112,8 +112,7 @@ def test_rows_of_zipped_and_concatenated_sources_are_put_in_order(tmp_path: Path
     assert result.module, result.notes
     module = load(result)
     for workers in (2, 3):
-        made = datasets(module, workers)
-        assert predicted(module, made) == [*range(10), *range(100, 107)]
+        assert predicted(module, datasets(module, workers)) == [*range(10), *range(100, 107)]
 
 
 def test_single_elements_are_stacked(tmp_path: Path) -> None:
@@ -125,8 +124,8 @@ def test_single_elements_are_stacked(tmp_path: Path) -> None:
 
 def test_padded_batches_are_compared_by_index_only(tmp_path: Path) -> None:
     lengths = tf.data.Dataset.range(1, 8).map(lambda number: {"id": number, "x": tf.range(number)})
-    result = emit(lengths.padded_batch(4, padding_values={"id": None, "x": tf.constant(-1, tf.int64)}), "multiworker",
-                  tmp_path)  # fmt: skip
+    padded = lengths.padded_batch(4, padding_values={"id": None, "x": tf.constant(-1, tf.int64)})
+    result = emit(padded, "multiworker", tmp_path)
     assert "indices put all 7 indices back" in told(result), result.notes
     module = load(result)
     made = datasets(module, 2)
@@ -134,11 +133,22 @@ def test_padded_batches_are_compared_by_index_only(tmp_path: Path) -> None:
     assert any((batch["x"].numpy() == -1).any() for one in made for _, batch in one)
 
 
-def test_unbatched_pipeline_has_no_indexed_variant(tmp_path: Path) -> None:
-    whole = tf.data.Dataset.range(12).batch(3).flat_map(tf.data.Dataset.from_tensor_slices).batch(4)
-    result = emit(whole, "multiworker", tmp_path)
+def unbatched() -> Any:
+    return tf.data.Dataset.range(12).batch(3).flat_map(tf.data.Dataset.from_tensor_slices).batch(4)
+
+
+def cut_anew() -> Any:
+    return tf.data.Dataset.range(24).batch(8, drop_remainder=True).map(lambda batch: tf.reshape(batch, [-1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [(unbatched, "batch makes one element of several"), (cut_anew, "what stands behind the batch makes")],
+)
+def test_rows_that_are_not_those_of_the_source_have_no_indexed_variant(tmp_path: Path, made: Any, why: str) -> None:
+    result = emit(made(), "multiworker", tmp_path)
     assert result.module and "indexed_dataset_fn" not in result.module
-    assert "batch makes one element of several" in told(result)
+    assert why in told(result)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +173,3 @@ def test_wrong_indices_are_detected(
         index_coverage.check_order(
             broken, tuned=live.read(dataset).pipeline, delivery=DeliveryMode.PARTS, global_batch_size=6
         )
-
-
-def test_rows_made_by_a_function_after_the_batch_have_no_index(tmp_path: Path) -> None:
-    pairs = tf.data.Dataset.range(24).batch(8, drop_remainder=True).map(lambda batch: tf.reshape(batch, [-1, 2]))
-    result = emit(pairs, "multiworker", tmp_path)
-    assert result.module and "indexed_dataset_fn" not in result.module
-    assert "what stands behind the batch makes" in told(result)
