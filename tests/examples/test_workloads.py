@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -17,33 +18,20 @@ from tests.default_run import cases
 pytestmark = pytest.mark.tensorflow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-EXPECTED: dict[str, list[tuple[str, list[int]]]] = {
-    "csv": [("float32", [512, 28]), ("float32", [512])],
-    "frames": [("uint8", [4, 10, 224, 224, 3]), ("int32", [4])],
-    "gnmt": [
-        ("int32", [128, 50]),
-        ("int32", [128, 50]),
-        ("int32", [128]),
-        ("int32", [128]),
-        ("int32", [128, 50]),
-    ],
-    "images": [("float32", [128, 28, 28]), ("uint8", [128])],
-    "mask_rcnn": [
-        ("float32", [4, 15_345, 4]),
-        ("int32", [4, 15_345]),
-        ("float32", [4, 20, 4]),
-        ("int32", [4, 20]),
-        ("float32", [4, 192, 320, 3]),
-        ("uint8", [4, 20, 112, 112]),
-    ],
-    "resnet": [("bfloat16", [224, 224, 3, 32]), ("int32", [32])],
-    "simclr": [("float32", [32, 224, 224, 6])],
-    "speech": [("float32", [16, 1000, 257]), ("int32", [16, 200])],
-    "ssd": [("float32", [16, 150, 150, 12]), ("int32", [16, 8732]), ("float32", [16, 8732, 4])],
-    "staged": [("float32", [32, 224, 224, 3]), ("int32", [32])],
-    "storage": [("uint8", [40, 114_660])],
-    "tokens": [("int32", [32, 0]), ("int32", [32])],  # 0: padded to the longest line of the batch
-    "transformer": [("int32", [16, 256])] * 6,
+EXPECTED = {  # each part of a batch: its type and shape
+    "csv": "float32:512x28 float32:512",
+    "frames": "uint8:4x10x224x224x3 int32:4",
+    "gnmt": "int32:128x50 int32:128x50 int32:128 int32:128 int32:128x50",
+    "images": "float32:128x28x28 uint8:128",
+    "mask_rcnn": "float32:4x15345x4 int32:4x15345 float32:4x20x4 int32:4x20 float32:4x192x320x3 uint8:4x20x112x112",
+    "resnet": "bfloat16:224x224x3x32 int32:32",
+    "simclr": "float32:32x224x224x6",
+    "speech": "float32:16x1000x257 int32:16x200",
+    "ssd": "float32:16x150x150x12 int32:16x8732 float32:16x8732x4",
+    "staged": "float32:32x224x224x3 int32:32",
+    "storage": "uint8:40x114660",
+    "tokens": "int32:32x? int32:32",  # padded to the longest line of the batch
+    "transformer": " ".join(["int32:16x256"] * 6),
 }
 ALL = sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
 
@@ -83,12 +71,8 @@ def test_yields_batches_of_expected_types_and_shapes(name: str, made: Any) -> No
     assert len(batches) == 2
     for batch in batches:
         parts = tf.nest.flatten(batch)
-        found = [(part.dtype.name, part.shape.as_list()) for part in parts]
-        wanted = [
-            (kind, [size or actual for size, actual in zip(shape, part.shape, strict=True)])
-            for (kind, shape), part in zip(EXPECTED[name], parts, strict=True)
-        ]
-        assert found == wanted
+        found = " ".join(f"{part.dtype.name}:{'x'.join(map(str, part.shape.as_list()))}" for part in parts)
+        assert re.fullmatch(EXPECTED[name].replace("?", r"\d+"), found), found
         assert all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in parts if part.dtype.is_floating)
     first, second = (tf.nest.flatten(batch)[0] for batch in batches)
     assert first.shape != second.shape or bool(tf.reduce_any(first != second))
@@ -111,8 +95,7 @@ def test_emulated_step_takes_requested_time(made: Any, monkeypatch: pytest.Monke
     arguments = ["--data", str(made("csv")), "--epochs", "1", "--steps", "2", "--step-time", "30"]
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
     load("csv", "train.py").main()
-    printed = capsys.readouterr().out
-    assert float(printed.split()[2]) >= 30
+    assert float(capsys.readouterr().out.split()[2]) >= 30
 
 
 def test_stage_is_stored_once_with_same_images(made: Any) -> None:
