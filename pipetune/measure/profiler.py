@@ -401,9 +401,10 @@ def _match(model: Any, number: int, pipeline: Pipeline, node: Node, assignment: 
     """
     found = model.nodes[number]
     if found.name not in runtime_names(node.op):
-        # A part of a cache's elements is repeated, by a node that only the runtime has.
-        if node.op == "cache" and found.name in runtime_names("repeat"):
-            return _match(model, found.inputs[0], pipeline, node, assignment) if found.inputs else None
+        if node.op == "cache" and found.name == _REPEATS_PART:
+            for above in found.inputs:
+                _match(model, above, pipeline, node, assignment)
+            return None
         if node.op in ("with_options", "cache") and len(node.inputs) == 1:  # no iterator of its own, or a full cache
             return _match(model, number, pipeline, pipeline[node.inputs[0]], assignment)
         for above in found.inputs:
@@ -434,14 +435,13 @@ def _leads_to(model: Any, number: int, node: Node) -> bool:
         found = model.nodes[number]
         if found.name in names or node.op in ("with_options", "opaque"):
             return True
-        if node.op == "cache" and found.name in runtime_names("repeat") and found.inputs:
-            (number,) = found.inputs
-            continue
-        if len(found.inputs) != 1 or found.name not in ADDED_OPERATORS:
+        added = found.name in ADDED_OPERATORS or (node.op == "cache" and found.name == _REPEATS_PART)
+        if len(found.inputs) != 1 or not added:
             return False
         (number,) = found.inputs
 
 
+_REPEATS_PART = "ForeverRepeat"  # what a cache holds, if that is a part of the elements: no operator of the pipeline
 ADDED_OPERATORS = frozenset(
     {"Root", "Options", "MaxIntraOpParallelism", "PrivateThreadPool", "Prefetch", "Model", "Finalize"}
 )
