@@ -85,6 +85,7 @@ def with_buffers(source: live.LivePipeline, sizes: Mapping[str, int], *, fill_se
 
 _GROUPS = (1, 16, 256)  # elements per call: taking one from Python costs some 50 microseconds
 _STARTS = 4  # times the permitted time: if iterators take that long to start, as behind a shuffle, no other is made
+_LONG_CALL = 0.001  # seconds of a call, beside which those of Python count little
 _CALLS = 16  # with each group but the last, before the next one is worth it
 
 
@@ -101,7 +102,8 @@ def seconds_per_element(dataset: Any, *, most: int, seconds: float = _FILL_SECON
             each = _seconds_per_call(groups, calls, seconds) / group
         except (StopIteration, tf.errors.OpError, ValueError, TypeError):
             break
-        if each * group * calls > seconds or group * calls >= most or time.perf_counter() > latest:
+        late = time.perf_counter() > latest and each * group > _LONG_CALL
+        if each * group * calls > seconds or group * calls >= most or late:
             break
     return each if each * most > seconds else 0.0
 
