@@ -268,6 +268,14 @@ class Pipeline:
         caches = (node for node in self.nodes if node.op == "cache" and not node.argument("filename"))
         return tuple(node for node in caches if node.cardinality != INFINITE)
 
+    @property
+    def idle_operators(self) -> dict[str, Node]:
+        """The operators that do not run once the caches in memory are full, by id, each with a cache downstream of it.
+
+        A cache whose input is rebuilt, though only with another parallelism, is another one, and empty.
+        """
+        return {above.id: cache for cache in self.memory_caches for above in self.upstream(cache.id)}
+
     def source_of(self, node_id: str) -> Node:
         """Returns the first source upstream of `node_id`, or the node itself if it has no inputs."""
         return next(iter(self.upstream(node_id)), self[node_id])

@@ -8,7 +8,7 @@ add up, and wall time that is not CPU time was spent waiting.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile
-from pipetune.model.caches import idle_operators, upstream_of_cache
+from pipetune.model.caches import upstream_of_cache
 from pipetune.pipelines import live, replay
 
 PASS_THROUGH_OPERATORS = frozenset(
@@ -117,7 +117,7 @@ def cut(
         CannotReplay: an operator cannot be rebuilt in one thread; the message names it.
     """
     estimate = _Estimate(source.pipeline, operators)
-    idle = idle_operators(source.pipeline) if full_caches else frozenset()
+    idle = source.pipeline.idle_operators if full_caches else {}
     pipeline = apply_edits(source.pipeline, _edits(source.pipeline, estimate, idle))
     given = {
         node.id: _in_one_thread(source.datasets[node.id])
@@ -226,7 +226,7 @@ class _Estimate:
         return measured.visits * max(measured.cpu_seconds, measured.wall_seconds or 0.0)
 
 
-def _edits(pipeline: Pipeline, estimate: _Estimate, idle: frozenset[str]) -> list[Edit]:
+def _edits(pipeline: Pipeline, estimate: _Estimate, idle: Collection[str]) -> list[Edit]:
     edits: list[Edit] = []
     for node in (node for node in pipeline if node.id not in idle):
         if node.argument("num_parallel_calls") is not None:

@@ -16,7 +16,6 @@ from pipetune.core.operators import FLATTENING, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.core.results import RunFailed
-from pipetune.model.caches import idle_operators
 from pipetune.pipelines import live, replay
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
@@ -206,7 +205,7 @@ def at_parallelism_one(pipeline: Pipeline, *, full_caches: bool = False) -> Pipe
     With `full_caches`, those that are idle stay as they are.
     """
     edits: list[Edit] = list(ORIGINAL_GRAPH_EDITS)
-    idle = idle_operators(pipeline) if full_caches else ()
+    idle = pipeline.idle_operators if full_caches else {}
     for node in pipeline:
         if node.argument("num_parallel_calls") is not None and node.id not in idle:
             edits.append(SetArgument(node.id, "num_parallel_calls", 1))

@@ -1,4 +1,4 @@
-"""The caches of a pipeline: what they make idle in later epochs, and how long it takes until they are full."""
+"""The caches of a pipeline: what runs in the first epoch only, and how long it takes until they are full."""
 
 from __future__ import annotations
 
@@ -20,14 +20,6 @@ def upstream_of_cache(pipeline: Pipeline) -> frozenset[str]:
         if node.id in needed and node.op != "cache":
             needed |= set(node.inputs)
     return frozenset(node.id for node in pipeline if node.id not in needed)
-
-
-def idle_operators(pipeline: Pipeline) -> frozenset[str]:
-    """Returns the operators upstream of the caches in memory, which do not run once these are full.
-
-    A cache whose input is rebuilt, though only with another parallelism, is another one, and empty.
-    """
-    return frozenset(above.id for cache in pipeline.memory_caches for above in pipeline.upstream(cache.id))
 
 
 def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:

@@ -58,7 +58,8 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
     to the available cores. Rewrites chosen from the list are applied in its order.
     """
     rewrites: dict[str, Rewrite] = {}
-    idle = _idle_operators(context)
+    later_epochs = context.profile is not None and context.profile.cache_seconds is not None
+    idle = context.pipeline.idle_operators if later_epochs else {}
     silences: list[NoProposal] = []
     for rule in find_rules():
         for found in rule.propose(context):
@@ -83,14 +84,6 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
                 notes = (*same.notes, *proposal.notes)
                 rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
     return list(rewrites.values()), list(dict.fromkeys(silences))
-
-
-def _idle_operators(context: RuleContext) -> dict[str, Node]:
-    """Returns the operators that do not run in the epochs that were measured, with the cache that has their output."""
-    if context.profile is None or context.profile.cache_seconds is None:
-        return {}
-    pipeline = context.pipeline
-    return {above.id: cache for cache in pipeline.memory_caches for above in pipeline.upstream(cache.id)}
 
 
 def _cache_downstream(rewrite: Rewrite, idle: Mapping[str, Node]) -> Node | None:
