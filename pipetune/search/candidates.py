@@ -121,9 +121,9 @@ def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = Fa
 
 def only_offers_promise(state: SearchState) -> bool:
     """Whether nothing is raced yet nor expected to gain, and far more is expected of what needs consent."""
-    undecided = state.chosen is None and not state.races
-    known = (state.gains.added(one) for one in waiting(state))
-    return undecided and state.offers_far_more(0.0) and not any(one.may_gain for one in known)
+    if state.chosen is not None or state.races or not state.offers_far_more(0.0):
+        return False
+    return not any(state.gains.added(one).may_gain for one in waiting(state))
 
 
 def open_plans(state: SearchState) -> list[Plan]:
