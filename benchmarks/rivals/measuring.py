@@ -33,7 +33,7 @@ from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
 from pipetune.measure import machine
-from pipetune.measure.caches import fill_caches
+from pipetune.measure.caches import fill_cache
 from pipetune.stages import planning
 from pipetune.timing.iterators import shortened_pauses
 
@@ -92,7 +92,9 @@ def measure_rates(
             source = expert.subject.source
             contenders = add_expert(contenders, source.pipeline, workload=workload, source_bytes=source_bytes(context))
             # Caches that plans insert are filled before their first window as well.
-            fill_caches(source.datasets[node.id] for node in source.pipeline if node.op == "cache")
+            for node in source.pipeline:
+                if node.op == "cache":
+                    fill_cache(source.datasets[node.id])
         study.runner.max_datasets = len(contenders.plans)  # keeps caches filled from round to round
         windows, failed = measure_windows(
             contenders,

@@ -192,8 +192,7 @@ def _with_short_skips(
         f"Compared with skip({most}) in place of skip({original[one.node].argument('count')}), in both."
         for one in shortened
     )
-    short = live.LivePipeline(pipeline, {node.id: datasets[node.id] for node in pipeline})
-    return short, apply_edits(edited, shortened), notes
+    return live.LivePipeline.of(pipeline, datasets), apply_edits(edited, shortened), notes
 
 
 def compare_datasets(

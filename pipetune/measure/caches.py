@@ -25,6 +25,7 @@ from pipetune.pipelines.errors import first_line
 from pipetune.timing.iterators import free_iterators
 
 _UNKNOWN_COUNT = 1 << 20  # elements to draw from, at most, where nobody knows how many there are
+_CLEARLY = 0.25  # of the seconds for all elements: what takes less by a short look takes less in any case
 _LOOK_SECONDS = 0.5  # to see how long an element takes: in less, what was ready before the first one may be all
 _PART_BYTES = 512 << 20  # of a part, by judgement: no cache of a processor holds as much
 _PART_SHARE = 0.3  # of the seconds for all elements: for a part of them
@@ -39,9 +40,15 @@ _FILL_LIMIT_SECONDS = 60.0  # to fill one cache, by judgement: slower plans fail
 class FullCaches:
     """A pipeline whose caches are full, or hold a part of the elements, which is repeated: each costs the same."""
 
+    pipeline: Pipeline
     datasets: Mapping[str, Any]  # by node id, as `replay_nodes` returns them
     seconds: float = 0.0  # that it takes to fill them with all elements
     at_least: bool = False  # whether it takes longer: nobody knows how many elements there are
+
+    @property
+    def live(self) -> live.LivePipeline:
+        """The pipeline with these datasets."""
+        return live.LivePipeline.of(self.pipeline, self.datasets)
 
 
 def with_empty_caches(source: live.LivePipeline) -> live.LivePipeline:
@@ -57,13 +64,13 @@ def with_empty_caches(source: live.LivePipeline) -> live.LivePipeline:
         if node.op != "cache" or node.argument("filename"):
             continue
         datasets = _rebuilt(copy, copy.pipeline, {node.id: copy.datasets[node.inputs[0]].cache()})
-        copy = live.LivePipeline(copy.pipeline, {one.id: datasets[one.id] for one in copy.pipeline})
+        copy = live.LivePipeline.of(copy.pipeline, datasets)
     return copy
 
 
 def with_full_caches(
     source: live.LivePipeline, *, seconds: float = CACHE_SECONDS, most_bytes: float | None = None
-) -> tuple[live.LivePipeline, FullCaches]:
+) -> FullCaches:
     """Returns the pipeline with memory caches of its own, which are full, as `with_empty_caches` does.
 
     Args:
@@ -76,10 +83,9 @@ def with_full_caches(
     """
     empty = with_empty_caches(source)
     caches = [cache.id for cache in empty.pipeline.memory_caches]
-    full = filled(
+    return filled(
         empty, empty.pipeline, empty.datasets, caches, seconds=seconds, limit=2 * seconds, most_bytes=most_bytes
     )
-    return live.LivePipeline(empty.pipeline, {one.id: full.datasets[one.id] for one in empty.pipeline}), full
 
 
 def filled(
@@ -116,56 +122,56 @@ def filled(
         (upstream,) = pipeline[name].inputs
         above, dataset = pipeline[upstream], datasets[upstream]
         known, most = above.cardinality > 0, above.cardinality if above.cardinality > 0 else _UNKNOWN_COUNT
-        each = seconds_per_element(dataset, most=most, seconds=_LOOK_SECONDS)
+        each = seconds_per_element(dataset, most=most)
+        if most * each > _CLEARLY * seconds:
+            each = seconds_per_element(dataset, most=most, seconds=_LOOK_SECONDS)
         # Upstream may be a part of another cache's elements, which never ends.
         ends = int(dataset.cardinality()) != INFINITE or above.cardinality == INFINITE
         if not may_hold_part(pipeline, name) or (most * each <= seconds and ends):
             if known and most * each > limit:
                 raise RunFailed(f"Filling the cache would take about {most * each:.0f} s.")
-            total += fill_caches([datasets[name]], seconds=limit, element_seconds=each, most_bytes=most_bytes)
+            total += fill_cache(datasets[name], seconds=limit, element_seconds=each, most_bytes=most_bytes)
             continue
         fitting = int(_PART_BYTES / (above.element_bytes or _UNKNOWN_BYTES))
         count = max(_FEWEST_ELEMENTS, min(most, fitting, int(_PART_SHARE * seconds / max(each, 1e-9))))
         part = dataset.take(count).cache()
-        spent = fill_caches([part], element_seconds=each, most_bytes=most_bytes)
+        spent = fill_cache(part, element_seconds=each, most_bytes=most_bytes)
         is_part = _has_element(part, count - 1)
         total += spent * most / count if known else spent
         at_least |= is_part and not known
         given[name] = part.repeat() if is_part else part
         datasets = _rebuilt(source, pipeline, given)
-    return FullCaches(datasets, total, at_least)
+    return FullCaches(pipeline, datasets, total, at_least)
 
 
-def fill_caches(
-    caches: Iterable[Any],
+def fill_cache(
+    dataset: Any,
     *,
     seconds: float = _FILL_LIMIT_SECONDS,
     element_seconds: float = 0.0,
     most_bytes: float | None = None,
 ) -> float:
-    """Reads every dataset that ends in a cache to its end once; returns the seconds that it took.
+    """Reads a dataset that ends in a cache to its end once; returns the seconds that it took.
 
     Args:
-        caches: the datasets.
-        seconds: what each may take.
+        dataset: the dataset.
+        seconds: what it may take.
         element_seconds: what an element takes, if it is known: the limits are looked at four times per second.
         most_bytes: what the process may hold meanwhile; None: no limit.
 
     Raises:
-        RunFailed: a dataset raised, or took too long or too much memory.
+        RunFailed: the dataset raised, or took too long or too much memory.
     """
     chunk = max(1, min(_FILL_CHUNK, int(_FILL_LOOK_SECONDS / element_seconds))) if element_seconds else _FILL_CHUNK
     begun = time.perf_counter()
-    for dataset in caches:
-        end = time.perf_counter() + seconds
-        try:
-            for _ in _chunks(dataset, chunk):
-                if time.perf_counter() > end:
-                    raise RunFailed(f"Filling the cache took longer than {seconds:.0f} s.")
-                if most_bytes is not None and rss_bytes() > most_bytes:
-                    raise RunFailed("The cache holds more than fits into memory.")
-        except tf.errors.OpError as error:
-            raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
+    try:
+        for _ in _chunks(dataset, chunk):
+            if time.perf_counter() > begun + seconds:
+                raise RunFailed(f"Filling the cache took longer than {seconds:.0f} s.")
+            if most_bytes is not None and rss_bytes() > most_bytes:
+                raise RunFailed("The cache holds more than fits into memory.")
+    except tf.errors.OpError as error:
+        raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
     free_iterators()
     return time.perf_counter() - begun
 

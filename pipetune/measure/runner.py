@@ -341,14 +341,14 @@ class TensorFlowRunner:
         key = tuple(repr(edit) for edit in plan.edits)
         if key not in self._built:
             edited = self.edited(plan)
+            pipeline = self._cut.applied_to(edited)
             try:
-                nodes = replay.replay_nodes(self._cut.source, self._cut.applied_to(edited))
+                nodes = replay.replay_nodes(self._cut.source, pipeline)
             except CannotReplay as error:
                 raise RunFailed(error.message) from error
             except (tf.errors.OpError, ValueError, TypeError) as error:
                 raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
-            caches = self._empty_caches(edited, nodes)
-            full = filled(self._cut.source, self._cut.applied_to(edited), nodes, caches)
+            full = filled(self._cut.source, pipeline, nodes, self._empty_caches(edited, nodes))
             self._built[key] = full.datasets[replay.OUTPUT]
             while len(self._built) > self.max_datasets:
                 self._built.popitem(last=False)

@@ -78,9 +78,7 @@ def with_buffers(source: live.LivePipeline, sizes: Mapping[str, int], *, fill_se
         datasets = replay.replay_nodes(source, pipeline)
     except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
         return CutBuffers(source)
-    return CutBuffers(
-        live.LivePipeline(pipeline, {node.id: datasets[node.id] for node in pipeline}), sizes, fill_seconds
-    )
+    return CutBuffers(live.LivePipeline.of(pipeline, datasets), sizes, fill_seconds)
 
 
 _GROUPS = (1, 16, 256)  # elements per call: taking one from Python costs some 50 microseconds

@@ -174,6 +174,11 @@ class LivePipeline:
     edited_functions: list[tuple[Any, Any]] = field(default_factory=list, repr=False, compare=False)
     """What edits have made of map functions, traced: (what determines it, the traced function); see `replay`."""
 
+    @classmethod
+    def of(cls, pipeline: Pipeline, datasets: Mapping[str, Any]) -> LivePipeline:
+        """Returns the pipeline with its own of the datasets that `replay_nodes` has returned."""
+        return cls(pipeline, {node.id: datasets[node.id] for node in pipeline})
+
     @property
     def dataset(self) -> Any:
         """The dataset the consumer iterates."""

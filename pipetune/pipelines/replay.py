@@ -190,7 +190,7 @@ def read(dataset: Any, *, name: str = "dataset") -> live.LivePipeline:
         datasets = replay_nodes(source, source.pipeline)
     except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
         return source
-    return live.LivePipeline(source.pipeline, {node.id: datasets[node.id] for node in source.pipeline})
+    return live.LivePipeline.of(source.pipeline, datasets)
 
 
 def replay(source: live.LivePipeline, pipeline: Pipeline, *, replacements: Mapping[str, Any] | None = None) -> Any:

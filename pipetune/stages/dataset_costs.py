@@ -91,7 +91,7 @@ def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consu
         begun = time.monotonic()
         try:
             with study.runner.measuring():
-                source, _ = with_full_caches(source, seconds=left / 2)
+                source = with_full_caches(source, seconds=left / 2).live
         except RunFailed:
             return cost  # what its first pass takes says nothing of the others
         left -= time.monotonic() - begun

@@ -96,7 +96,7 @@ def _fill_own_caches(study: Study) -> FullCaches | None:
     with journal.phase("capture", "filling the cache of the script, as its first epoch does"):
         try:
             with study.runner.measuring():
-                measured, full = with_full_caches(
+                full = with_full_caches(
                     source, seconds=limit, most_bytes=study.resident_bytes + study.memory_limit_bytes
                 )
         except RunFailed as problem:
@@ -107,7 +107,7 @@ def _fill_own_caches(study: Study) -> FullCaches | None:
                 f"{_LATER} With a larger --budget, the cache is filled before anything is measured.",
             )
             return None
-    study.runner.measured = measured
+    study.runner.measured = full.live
     study.time_plan.begin()
     return full
 

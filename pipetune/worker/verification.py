@@ -215,9 +215,8 @@ def _with_added_caches_full(source: LivePipeline, expected: Pipeline, original: 
     added = added_caches(expected, original)
     if not added:
         return source
-    ids, pipeline = _ids_in(source.pipeline, expected), source.pipeline
-    full = filled(source, pipeline, source.datasets, [ids[node] for node in added])
-    return LivePipeline(pipeline, {node.id: full.datasets[node.id] for node in pipeline})
+    ids = _ids_in(source.pipeline, expected)
+    return filled(source, source.pipeline, source.datasets, [ids[node] for node in added]).live
 
 
 def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -> None:
@@ -233,7 +232,7 @@ def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -
     """
     source, profile = study.subject.source, dataset.profile
     if profile is not None and profile.cache_seconds is not None:
-        study.runner.measured, _ = with_full_caches(source)
+        study.runner.measured = with_full_caches(source).live
     cut = with_buffers(study.runner.measured, _verified_buffers(dataset, source.pipeline, expected))
     full = _with_added_caches_full(cut.source, expected, dataset.pipeline)
     study.runner.cut = replace(cut, source=full)

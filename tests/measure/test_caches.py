@@ -40,7 +40,8 @@ def unknown(dataset: Any) -> Any:
 def test_a_cache_that_takes_too_long_gets_a_part_which_is_repeated() -> None:
     reads = Reads(500, seconds=0.01)
     source = live.read(reads.dataset.cache().shuffle(8).batch(2))
-    part, full = with_full_caches(source, seconds=0.4)
+    full = with_full_caches(source, seconds=0.4)
+    part = full.live
     assert 4 <= reads.taken < 300 and 1 < full.seconds < 12 and not full.at_least
     before = reads.taken
     seen = {int(x) for batch in part.dataset.take(300) for x in batch}
@@ -53,9 +54,9 @@ def test_a_cache_that_takes_too_long_gets_a_part_which_is_repeated() -> None:
 @pytest.mark.parametrize(("count", "seconds", "is_part"), [(120, 20.0, False), (2000, 0.2, True)])
 def test_a_cache_of_unknown_length_is_filled_as_far_as_the_time_goes(count: int, seconds: float, is_part: bool) -> None:
     reads = Reads(count, seconds=0.01)
-    part, full = with_full_caches(live.read(reads.dataset.filter(lambda x: x >= 0).cache().batch(2)), seconds=seconds)
+    full = with_full_caches(live.read(reads.dataset.filter(lambda x: x >= 0).cache().batch(2)), seconds=seconds)
     assert full.at_least is is_part and (reads.taken < count) is is_part
-    assert (int(part.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY) is is_part
+    assert (int(full.live.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY) is is_part
 
 
 def test_where_repeated_elements_do_not_stand_for_all_nothing_is_repeated() -> None:
@@ -67,7 +68,7 @@ def test_where_repeated_elements_do_not_stand_for_all_nothing_is_repeated() -> N
 def test_a_cache_behind_a_part_gets_no_more_than_there_is() -> None:
     reads = Reads(400, seconds=0.01)
     source = live.read(reads.dataset.cache().map(lambda x: x + 1).cache().batch(2))
-    part, _ = with_full_caches(source, seconds=0.4)
+    part = with_full_caches(source, seconds=0.4).live
     before = reads.taken
     assert len(list(part.dataset.take(500))) == 500 and reads.taken == before
 

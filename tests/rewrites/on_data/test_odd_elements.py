@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Insert, Safety, SetArgument, apply_edits
 from pipetune.equality.compare import compare
-from pipetune.measure.caches import fill_caches
+from pipetune.measure.caches import fill_cache
 from pipetune.pipelines import live
 from pipetune.probes import annotation
 from pipetune.rewrites import propose_all
@@ -79,6 +79,6 @@ def test_cache_of_odd_elements_is_filled(name: str) -> None:
     elements = list(ODD[name]())
     source = tf.data.Dataset.range(len(elements)).map(lambda i: tf.numpy_function(note, [i], i.dtype))
     cached = tf.data.Dataset.zip(source, ODD[name]()).cache()
-    fill_caches([cached])
+    fill_cache(cached)
     assert len(read) == len(elements)
     assert len(list(cached)) == len(elements) and len(read) == len(elements)  # nothing was read again
