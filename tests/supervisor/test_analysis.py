@@ -194,7 +194,7 @@ def test_all_child_processes_are_ended(tmp_path: Path, then: str) -> None:
     def is_gone(pid: int) -> bool:
         return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
-    end, pids = time.monotonic() + 20, [int(pid) for pid in note.read_text().split()]
+    end, pids = time.monotonic() + 5, [int(pid) for pid in note.read_text().split()]
     while not all(map(is_gone, pids)):
         assert time.monotonic() < end, list(map(is_gone, pids))
         time.sleep(0.1)
