@@ -200,6 +200,12 @@ def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
     return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
 
 
+def register_function(definition: Any) -> None:
+    """Makes a function of this FunctionDef known, which others may then call by its name."""
+    if not context.context().has_function(definition.signature.name):
+        context.context().add_function_def(definition)
+
+
 def call_traced(traced: Any, element: Any, *, function: Callable[..., Any] | None = None) -> Any:
     """Calls a dataset's traced function on an element and returns its result; for use inside another function.
 

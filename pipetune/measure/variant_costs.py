@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,42 +29,61 @@ from pipetune.probes.decode_and_crop import decode_at_scale
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 
-_ALTERNATING_SECONDS = 0.05  # of an average pass, at least
-_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 5  # by judgement: few depend on one disturbed round, more take longer
+_PASS_SECONDS = 0.05  # of an average pass, at least
+_SLICE_SECONDS = 0.01  # of it, at least: neighbours on the same cores take a third of their speed for so long at times
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8  # by judgement: few leave slices that were disturbed each time, more take longer
 _MOST_SECONDS = 0.6  # of all rounds together, if more than the fewest. By judgement: they decide what is tried first
 
 
 def alternating_cpu_seconds(
     dataset: Any, elements: int, make_variants: Callable[[Any], Sequence[Any]]
-) -> list[tuple[float, ...]]:
-    """Returns the CPU seconds of the process for one pass through each variant, round by round.
+) -> tuple[float, ...]:
+    """Returns the CPU seconds of the process for a pass through the plain input, and through each variant.
+
+    Passes alternate, slice by slice, in several rounds. Of each slice the cheapest counts: in every round it is the
+    same work, and what disturbs it only adds to it.
 
     Args:
         dataset: the input of the variants.
         elements: number of elements of `dataset` that are kept in memory, at most.
-        make_variants: builds the variants from a dataset that repeats the elements kept.
+        make_variants: builds the variants from a dataset that repeats the elements kept; each pass through one draws
+            the same random numbers.
 
-    Returns:
-        The CPU seconds of a pass through the plain input and through each variant, one tuple per round.
+    Raises:
+        RunFailed: the dataset is empty.
     """
     kept = dataset.take(elements).cache()
-    for _ in kept:  # later passes read them from memory
-        pass
+    count = sum(1 for _ in kept)  # later passes read them from memory
+    if not count:
+        raise RunFailed("There are no elements.")
 
     def undisturbed(plain: Any) -> list[Any]:
         return [windows.without_optimizations(one) for one in (plain, *make_variants(plain))]
 
     once = [_cpu_seconds(one) for one in undisturbed(kept)]
-    repeats = math.ceil(_ALTERNATING_SECONDS / max(1e-6, sum(once) / max(1, len(once) - 1)))
+    average = max(1e-6, sum(once) / max(1, len(once) - 1))
+    repeats = math.ceil(_PASS_SECONDS / average)
     measured = undisturbed(kept.repeat(repeats))
-    rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_MOST_SECONDS / max(1e-6, repeats * sum(once)))))
-    return [tuple(_cpu_seconds(one) for one in measured) for _ in range(rounds)]
+    rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_MOST_SECONDS / (repeats * average))))
+    taken = count * repeats - 1  # the first one builds the functions
+    size = min(taken, math.ceil(count * _SLICE_SECONDS / average))
+    passes = [_sliced(measured, taken // size, size) for _ in range(rounds)]
+    return tuple(sum(map(min, zip(*slices, strict=True))) for slices in zip(*passes, strict=True))
 
 
-def _cpu_seconds(dataset: Any) -> float:
-    """Returns the CPU seconds of the process for one pass; every variant goes through the same elements."""
+def _sliced(datasets: Sequence[Any], slices: int, size: int) -> list[list[float]]:
+    """Returns the CPU seconds of each slice of a pass, for each dataset; the slices of all alternate."""
+    iterators = [iter(one) for one in datasets]
+    for iterator in iterators:
+        next(iterator)
+    rows = [[_cpu_seconds(itertools.islice(one, size)) for one in iterators] for _ in range(slices)]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _cpu_seconds(elements: Iterable[Any]) -> float:
+    """Returns the CPU seconds of the process for reading these elements."""
     started = time.process_time()
-    for _ in dataset:
+    for _ in elements:
         pass
     return time.process_time() - started
 
@@ -195,17 +215,16 @@ class _Comparison:
         return min(_MOST_ELEMENTS, int(seconds / max(each, 1e-9)))
 
     def shares(self, elements: int) -> dict[str, float]:
-        """Returns the median share, over the rounds, that each form takes of the CPU time of the original."""
+        """Returns the share that each form takes of the CPU time of the original."""
         try:
             with windows.as_run_failed():
-                rounds = alternating_cpu_seconds(self.above, elements, self._datasets)
+                plain, original, *others = alternating_cpu_seconds(self.above, elements, self._datasets)
         except RunFailed:
             return {}  # a trial that runs it will report the reason
-        rounds = [one for one in rounds if one[1] > one[0]]
+        if original <= plain:
+            return {}
         return {
-            name: statistics.median(max(0.0, one[2 + place] - one[0]) / (one[1] - one[0]) for one in rounds)
-            for place, name in enumerate(self.forms)
-            if rounds
+            name: max(0.0, cost - plain) / (original - plain) for name, cost in zip(self.forms, others, strict=True)
         }
 
     def _datasets(self, plain: Any) -> list[Any]:
@@ -307,17 +326,17 @@ def _fused(source: live.LivePipeline, annotated: Pipeline, profile: Profile | No
 
 
 def _map_edited(plain: Any, *, traced: Any, edit: Callable[[Any], Any]) -> Any:
-    return plain.map(edit(traced), synchronous=True)
+    return _map_apart(plain, functions=[plain.map(edit(traced))._map_func])
 
 
 def _map_apart(plain: Any, *, functions: Sequence[Any]) -> Any:
-    for function in functions:
+    for function in map_functions.with_fixed_draws(functions):  # by chance one form might draw what is cheap
         plain = plain.map(function, synchronous=True)
     return plain
 
 
 def _map_fused(plain: Any, *, source: live.LivePipeline, names: tuple[str, ...]) -> Any:
-    return plain.map(map_functions.compose_maps(source, names), synchronous=True)
+    return _map_apart(plain, functions=[plain.map(map_functions.compose_maps(source, names))._map_func])
 
 
 def _head(traced: Any, *, position: int) -> Any:

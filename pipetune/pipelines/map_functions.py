@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -15,8 +16,9 @@ from pipetune.core.functions import GRAPH_EDITS, FunctionFacts, FunctionVariant,
 from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
 from pipetune.pipelines import function_splitting, functions, gathering, live
 from pipetune.pipelines.errors import unknown_on_error
-from pipetune.pipelines.graph_edits import graph_edit
+from pipetune.pipelines.graph_edits import graph_edit, rebuild_function
 from pipetune.pipelines.lifting import output_terms
+from pipetune.pipelines.op_types import draws
 from pipetune.pipelines.terms import CannotProve, Term
 
 
@@ -143,6 +145,42 @@ def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion
     except CannotProve as reason:
         return MapFusion(first=first, why_not=f"one of their functions {reason}")
     return MapFusion(first=first, digest=facts.digest)
+
+
+def with_fixed_draws(run: Sequence[Any]) -> list[Any]:
+    """Returns traced functions of datasets, called in a row, that draw the same random numbers in each pass.
+
+    The seed of a draw is its number in the run: an edited copy, and one function composed of all, draw what the
+    originals do. Generators with a state of their own (`tf.random.Generator`) go on as they are.
+    """
+    made, numbers = [], count(1)
+    for traced in run:
+        graph = traced.function.graph
+        seeded = graph.as_graph_def()
+        called = seeded.library.function
+        nodes = [*seeded.node, *(node for function in called for node in function.node_def)]
+        drawing = [node for node in nodes if draws(node.op)]
+        for node in drawing:
+            if not node.attr["seed"].i and not node.attr["seed2"].i:
+                node.attr["seed"].i = node.attr["seed2"].i = next(numbers)
+        if drawing:
+            _rename_functions(called, nodes)
+            traced = tensorflow_private.with_function(traced, rebuild_function(graph, seeded, graph.outputs))
+        made.append(traced)
+    return made
+
+
+def _rename_functions(called: Sequence[Any], nodes: Sequence[Any]) -> None:
+    """Gives changed functions other names, and makes them known: TensorFlow has others by the old names."""
+    content = zlib.crc32(b"".join(function.SerializeToString(deterministic=True) for function in called))
+    names = {function.signature.name: f"{function.signature.name}_{content:08x}" for function in called}
+    for reference in (one for node in nodes for one in functions.function_references(node)):
+        reference.name = names.get(reference.name, reference.name)
+    for node in nodes:
+        node.op = names.get(node.op, node.op)
+    for function in called:
+        function.signature.name = names[function.signature.name]
+        tensorflow_private.register_function(function)
 
 
 def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:

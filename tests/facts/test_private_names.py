@@ -189,6 +189,27 @@ def test_traced_function_can_run_another_graph() -> None:
     assert [int(element["a"]) for element in dataset] == [0, 1, 2]  # the traced function itself is unchanged
 
 
+def test_registered_function_is_called_by_its_name() -> None:
+    @tf.function
+    def inner(x: Any) -> Any:
+        return x + 1
+
+    graph = tf.function(lambda x: inner(x) * 2).get_concrete_function(tf.TensorSpec([], tf.int32)).graph
+    edited = graph.as_graph_def()
+    (definition,) = edited.library.function
+    (call,) = (node for node in edited.node if "f" in node.attr)
+    definition.signature.name = call.attr["f"].func.name = f"{definition.signature.name}_of_this_test"
+    for _ in range(2):  # a second time it is known
+        private.register_function(definition)
+
+    @tf.function
+    def rebuilt(x: Any) -> Any:
+        given = {graph.inputs[0].name: x}
+        return tf.graph_util.import_graph_def(edited, input_map=given, return_elements=[graph.outputs[0].name])
+
+    assert [one.numpy() for one in rebuilt(tf.constant(3))] == [8]
+
+
 def test_fixed_seeds_reach_a_shuffle_without_drawing() -> None:
     original = RANGE(20).shuffle(20, seed=5)
     tf.random.set_seed(1)
