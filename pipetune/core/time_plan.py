@@ -83,6 +83,11 @@ CACHE_SECONDS = 10.0
 """What may be taken to fill a cache with all elements; one that would take longer gets a part of them. Of 60 seconds,
 and beside them, for the script's own caches. By judgement: a sixth of the default budget."""
 
+OTHER_DATASETS_SECONDS = 20.0
+"""Of 60 seconds, and beside them: for the other datasets that a patch would change, each compared and measured.
+
+One that is begun is finished. By judgement: two of them fit."""
+
 AFTER_NO_SECONDS = 5.0
 """What may be measured for information after the verdict that nothing can be gained."""
 
@@ -216,6 +221,10 @@ class TimePlan:
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""
         return self._of_sixty(INFORMATION_WITH_PATCH)
+
+    def seconds_for_other_datasets(self) -> float:
+        """Returns within what other datasets that a patch would change are tried, one after another, in seconds."""
+        return self._of_sixty(OTHER_DATASETS_SECONDS)
 
     def reserve_for_validation(self) -> None:
         """Ends the search earlier: validation is studied after the decision, and what only informs after that."""

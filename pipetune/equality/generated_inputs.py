@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -96,11 +97,11 @@ def _elements(sample: RecordedElements) -> Iterator[list[Any]]:
 def _sampled_texts(sample: RecordedElements | None, specs: Sequence[Any]) -> list[list[Any]]:
     """Returns up to `MIN_ELEMENTS` sampled values of each component that is text; [] for the others."""
     found: list[list[Any]] = [[] for _ in specs]
-    if sample is not None and any(spec.dtype == tf.string for spec in specs):
-        for element in _elements(sample):
-            for place, part in enumerate(element):
-                if part.dtype == tf.string and len(found[place]) < MIN_ELEMENTS:
-                    found[place].append(part.numpy())
+    text = [place for place, spec in enumerate(specs) if spec.dtype == tf.string]
+    if sample is not None and text:
+        for element in islice(_elements(sample), MIN_ELEMENTS):
+            for place in text:
+                found[place].append(element[place].numpy())
     return found
 
 
@@ -187,7 +188,10 @@ def _accepted_indices(region: ChangedRegion, parts: Sequence[Any]) -> list[int]:
     if not region.stateless:
         return list(range(count))
     functions = [traced.function for _, traced in region.functions]
-    return [place for place in range(count) if _accepts(functions, [part[place] for part in parts])]
+    if not functions:
+        return list(range(count))
+    rows = zip(*map(tf.unstack, parts), strict=True)
+    return [place for place, row in enumerate(rows) if _accepts(functions, list(row))]
 
 
 def _accepts(functions: Sequence[Any], element: list[Any]) -> bool:

@@ -24,10 +24,10 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
             *caches.find_frozen_randomness(use),
             *epochs.find_repeated_draws(use),
             *caches.find_endless_caches(use),
-            *caches.find_prefetch_of_batch_size(use),
             *caches.find_large_shuffles(use),
             *_find_deprecated_operators(use),
         ]
+    found += caches.find_prefetch_of_batch_size(uses)
     found += list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)
     for use in uses:
         found += epochs.find_wrong_subsets(use)

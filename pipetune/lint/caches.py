@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
+from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, SourceLocation
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.lint.dataset_use import (
     DatasetUse,
@@ -150,13 +150,18 @@ def _stops_early(use: DatasetUse, cache: Node) -> bool:
 _MIN_BATCHES = 8  # batches: fewer may be intended
 
 
-def find_prefetch_of_batch_size(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings on `batch(64).prefetch(64)`: prefetch counts its input elements, which are batches."""
-    for prefetch in nodes_with_op(use, "prefetch"):
+def find_prefetch_of_batch_size(uses: Sequence[DatasetUse]) -> Iterator[Finding]:
+    """Yields a finding on each `batch(64).prefetch(64)`: prefetch counts its input elements, which are batches.
+
+    A call that makes several of the datasets has one finding, on the first of them.
+    """
+    known: set[SourceLocation | None] = set()
+    for use, prefetch in ((one, node) for one in uses for node in nodes_with_op(one, "prefetch")):
         held, batch = prefetch.argument("buffer_size"), _batch_above(use, prefetch)
         size = batch_size(batch) if batch is not None else None
-        if size is None or held != size or size < _MIN_BATCHES:
+        if size is None or held != size or size < _MIN_BATCHES or (prefetch.location and prefetch.location in known):
             continue
+        known.add(prefetch.location)
         each = element_bytes(use.pipeline, use.profile, prefetch.id)
         holds = f", {held * each / 2**20:,.0f} MiB" if each is not None and held * each >= 2**20 else ""
         yield finding_at(

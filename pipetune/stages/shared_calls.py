@@ -7,6 +7,7 @@ elements of each dataset and makes none slower. Datasets that nothing has consum
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,7 +32,7 @@ _FEWEST_PAIRS, _PAIRS = 3, 5  # of windows without and with the plan, by judgeme
 _WINDOW_SECONDS, _WARMUP_SECONDS = 0.25, 0.1
 _NOT_SLOWER = 0.95  # the lowest lower bound of the speed ratio that counts as not slower
 _MOST_SIBLINGS = 6  # besides the consumed datasets: each is compared and measured
-_MEMORY_OPERATORS = ("cache", "shuffle")  # operators that need memory again for each dataset
+_MEMORY_OPERATORS = ("cache", "shuffle")
 
 
 class SharedCallTrials:
@@ -45,6 +46,7 @@ class SharedCallTrials:
         self._sharing = SharedCalls(self._pipeline, self.pipelines)
         self._plans: dict[int, Plan] = {}  # per other dataset, the rewrites accepted so far
         self._decisions: dict[str, bool] = {}
+        self._ends = time.perf_counter() + study.time_plan.seconds_for_other_datasets()
         self.notes: list[str] = []
 
     @property
@@ -73,11 +75,16 @@ class SharedCallTrials:
             if others and others == readers:
                 return True  # they get the same elements, from the same cache
             others -= readers
-        if not others or any(isinstance(edit, Insert) and edit.op in _MEMORY_OPERATORS for edit in rewrite.edits):
+        if not others or _needs_memory(rewrite):
             return False
-        plans = {index: plan for index in sorted(others) if (plan := self._try_on_other(index, rewrite)) is not None}
-        if len(plans) < len(others):
-            return False
+        plans: dict[int, Plan] = {}
+        noted = len(self.notes)
+        for index in sorted(others):
+            plan = self._try_on_other(index, rewrite)
+            if plan is None:
+                del self.notes[noted : noted + len(plans)]  # that the others are changed, too
+                return False
+            plans[index] = plan
         self._plans |= plans
         return True
 
@@ -86,9 +93,13 @@ class SharedCallTrials:
 
         What another iteration of the training loop has made of them may, and a preview of some elements. If operators
         are only inserted, and all elements stay as they are, so may longer previews, `adapt`, and another `shard` that
-        reads to their end.
+        reads to their end. What is made of all that training reads gets the same elements.
         """
         source, use = self._others[index]
+        read = self._study.subject.source.dataset
+        derived = any(dataset is read for dataset in source.datasets.values())
+        if derived and rewrite.safety is Safety.EXACT and not _needs_memory(rewrite):
+            return True
         places, others = ([node.location for node in one] for one in (self._pipeline, source.pipeline))
         may_change = places == others or (use.role == "preview" and use.elements < FIRST_ELEMENTS)
         if rewrite.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in rewrite.edits):
@@ -105,6 +116,9 @@ class SharedCallTrials:
         before = self._plans.get(index, Plan(use.name))
         plan = before.with_rewrite(translated)
         prefix = f"{rewrite.rule}: the call is shared with {use.name}, where the same change"
+        if time.perf_counter() > self._ends:
+            self.notes.append(f"{prefix} was not tried: its time was over.")
+            return None
         runner = self._study.input_runner(source)
         try:
             with runner.measuring():
@@ -128,6 +142,11 @@ class SharedCallTrials:
             f"{times}: both are changed."
         )
         return plan
+
+
+def _needs_memory(rewrite: Rewrite) -> bool:
+    """Whether a rewrite inserts an operator that needs memory again for each dataset."""
+    return any(isinstance(edit, Insert) and edit.op in _MEMORY_OPERATORS for edit in rewrite.edits)
 
 
 def _reads_all(pipeline: Pipeline, use: consumption.Consumption, touched: Sequence[Node]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from pipetune.core.pipeline import SourceLocation
 from pipetune.lint import DatasetUse, find_mistakes
 from tests import words
-from tests.lint.uses import codes, found
+from tests.lint.uses import codes, found, use
 
 FIRES = [
     ("range | batch 32 | prefetch 32", ["prefetch-batch-size n2"]),
@@ -41,7 +41,8 @@ def test_message_has_size_of_buffer():
     text = "range | batch 64 | prefetch 64"
     (finding,) = found(text)
     assert "64 batches (4,096 examples)" in finding.message
-    (finding,) = found(text, profile=words.profile("range | batch 64 bytes=50M | prefetch 64"))
+    # A helper that makes the validation data, too, has one finding.
+    (finding,) = found(text, use(text), profile=words.profile("range | batch 64 bytes=50M | prefetch 64"))
     assert "64 batches (4,096 examples, 3,052 MiB)" in finding.message
 
 

@@ -20,6 +20,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
 from pipetune.core.session import Candidate
+from pipetune.core.time_plan import TimePlan
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from pipetune.pipelines.siblings import siblings
@@ -150,6 +151,30 @@ def test_preview_reads_what_the_dataset_that_it_shows_reads(
         shown = dataset.take(1)
     calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter", elements)))
     assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
+
+
+def test_what_is_made_of_all_that_training_reads_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`adapt` of each of twelve features was compared and measured for three minutes."""
+    with recorded():
+        dataset, other = make(4096, affine), make(1024, affine)
+        adapted = [dataset.take(20).map(lambda x, k=k: x * k) for k in range(3)]
+    uses = [Consumption(one, "feature", "adapt", "adapt", 20) for one in adapted]
+    study = study_of(dataset, *uses, Consumption(other, "check", "validation", "fit"))
+    tried: list[int] = []
+    untried = SharedCallTrials._try_on_other
+
+    def accept(_: SharedCallTrials, index: int, rewrite: Rewrite) -> Plan:
+        tried.append(index)
+        return Plan("", (rewrite,))
+
+    monkeypatch.setattr(SharedCallTrials, "_try_on_other", accept)
+    assert SharedCallTrials(study).may_change(ON_BATCHES) and tried == [3]
+    monkeypatch.setattr(SharedCallTrials, "_try_on_other", untried)
+    monkeypatch.setattr(TimePlan, "seconds_for_other_datasets", lambda _: -1.0)
+    late = SharedCallTrials(study)
+    assert not late.may_change(ON_BATCHES) and late.notes[0].endswith(
+        "with check, where the same change was not tried: its time was over."
+    )
 
 
 def fold(dataset: Any, *, held_out: bool) -> Any:
