@@ -133,7 +133,7 @@ class OperatorProfile:
     bytes_out: float | None = None  # per output element
     buffered_elements: float | None = None
     buffered_bytes: float | None = None
-    random: bool = False
+    random: bool = False  # it draws random numbers, or its Python was seen to give other elements when read again
     python: bool = False
     parallelism: int | None = None  # in effect while the original pipeline ran
     waiting_seconds: float | None = None  # part of `wall_seconds` without CPU use; only from differencing

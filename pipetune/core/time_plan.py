@@ -112,6 +112,7 @@ ELEMENT_COUNT = Measurement(Part.PREPARATION, 3.0, most=5.0, least=0.5)
 RUNTIME_OVERHEADS = Measurement(Part.PREPARATION, 1.0, most=2.0, least=0.4)
 BATCH_COSTS = Measurement(Part.PREPARATION, 2.0, most=4.0, least=0.3)
 VARIANT_COSTS = Measurement(Part.PREPARATION, 3.0, most=6.0, least=2.0)
+READ_AGAIN = Measurement(Part.PREPARATION, 1.0, most=2.0, least=0.4)  # of each operator that runs Python
 AUTOTUNE_SETTLING = Measurement(Part.PREPARATION, 2.0, most=3.0)
 COMPARISON = Measurement(Part.SEARCH, 5.0, most=20.0, least=4.0)  # of one plan; a search compares two as a rule
 MEMORY_GROWTH = Measurement(Part.INFORMATION, 2.5, most=2.5)

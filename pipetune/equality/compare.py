@@ -253,7 +253,9 @@ PINNING_ERRORS = (
 """Exceptions that `digests` raises if a pipeline cannot be made reproducible."""
 
 
-def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: float = 20.0) -> list[str]:
+def digests(
+    dataset: Any, *, count: int, seed: int = 0, python_seed: int | None = None, time_limit_seconds: float = 20.0
+) -> list[str]:
     """Returns one hash per element, for the first `count` elements, with all randomness pinned.
 
     The hashes are the same in every process that builds the pipeline from the same functions, regardless of
@@ -262,6 +264,7 @@ def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: floa
     Args:
         count: number of elements, at most.
         seed: seed of the pinned random draws.
+        python_seed: that of what Python draws by `random` and `np.random`; None: the same.
         time_limit_seconds: approximate limit for drawing elements; at least one is drawn.
 
     Raises:
@@ -271,6 +274,29 @@ def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: floa
     with files.temporary_folder("digests") as folder:
         graph = tensorflow_private.serialized_graph(dataset)
         fixed = pin_dataset(graph, dataset.element_spec, PinningOptions(seed), folder=f"{folder}/cache")
-        with elements.seeded_python(seed):
+        with elements.seeded_python(seed if python_seed is None else python_seed):
             deadline = time.monotonic() + time_limit_seconds
             return elements.draw_elements(fixed.dataset, count=count, deadline=deadline).digests
+
+
+_ELEMENTS_READ_AGAIN = 16  # by judgement: of so many, one differs where files are shuffled or images are cropped
+
+
+def differs_when_read_again(dataset: Any, *, seconds: float) -> bool:
+    """Whether the first elements are others in a second pass, with everything that TensorFlow draws pinned.
+
+    They then depend on what Python draws, or on what it keeps from one pass to the next. False if they cannot be
+    compared.
+
+    Args:
+        dataset: what runs Python last.
+        seconds: for both passes; at least one element is drawn in each.
+    """
+    try:
+        first, second = (
+            digests(dataset, count=_ELEMENTS_READ_AGAIN, python_seed=number, time_limit_seconds=seconds / 2)
+            for number in range(2)
+        )
+    except PINNING_ERRORS:
+        return False
+    return any(one != other for one, other in zip(first, second, strict=False)) or bool(first) != bool(second)

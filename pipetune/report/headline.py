@@ -159,7 +159,8 @@ def _asking(result: DatasetResult | None, found: Headline, places: Places, *, bu
     assert best is not None
     offer, gain = best[0], interval(best[1], words.ratio)
     text = f"{offer.rewrite.rule} needs your approval ({words.clean(offer.consent)}), and ran {gain.text} as fast."
-    details = [*map(places.sentence, offer.rewrite.notes[-1:]), but or "Nothing else is proven faster."]
+    told = (*offer.rewrite.notes[-1:], *filter(None, [offer.why]))
+    details = [*map(places.sentence, told), but or "Nothing else is proven faster."]
     return replace(found, big=gain.short, note="with your approval", sentence=text, details=tuple(details))
 
 

@@ -50,6 +50,16 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         for one in _proposals_as_proven(replace(context, python_repeats=True)):
             if isinstance(one, Rewrite) and Consent.PYTHON_CACHE in one.needs:
                 yield one
+        for node in context.pipeline:
+            if _differs_when_read_again(context, node):
+                why = f"No cache after {describe_operator(node)}: it gave other elements when it was read again."
+                yield NoProposal(NAME, node.id, why)
+
+
+def _differs_when_read_again(context: RuleContext, node: Node) -> bool:
+    """Whether the Python of an operator was seen to give other elements."""
+    measured = context.measured(node.id)
+    return measured is not None and measured.random and runs_python(node)
 
 
 _PYTHON_NOTE = (
@@ -72,6 +82,8 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
     stopped: NoProposal | None = None
     for node in context.pipeline:
         if not _is_worth_caching(context, node):
+            continue
+        if any(_differs_when_read_again(context, one) for one in (*context.pipeline.upstream(node.id), node)):
             continue
         answer = position_after(context, node)
         if isinstance(answer, CachePosition):

@@ -161,6 +161,9 @@ def _cache_to_approve(node: Node, context: RuleContext) -> str:
         return ""
     if elements is not None and elements * size > available_cache_bytes(context):
         return ""
+    measured = context.measured(node.id)
+    if measured is not None and measured.random:
+        return " It gave other elements when it was read again: a cache would give every epoch those of the first."
     count = elements if elements is not None else 1000
     shuffled = any(one.op == "shuffle" for one in above)
     where = "put it in front of shuffle(), with a cache() between the two" if shuffled else "put a cache() after it"

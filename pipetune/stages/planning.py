@@ -13,7 +13,8 @@ from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.core.results import Prediction, Rate, Trial
 from pipetune.core.storage import description, tfds_reads
-from pipetune.core.time_plan import BATCH_COSTS, ELEMENT_COUNT, RUNTIME_OVERHEADS, VARIANT_COSTS
+from pipetune.core.time_plan import BATCH_COSTS, ELEMENT_COUNT, READ_AGAIN, RUNTIME_OVERHEADS, VARIANT_COSTS
+from pipetune.equality.compare import differs_when_read_again
 from pipetune.measure.epochs import measure_next, measure_overheads
 from pipetune.measure.variant_costs import RemainingShares, measure_batch_costs, measure_shares
 from pipetune.model.bottleneck import diagnose, what_if
@@ -22,7 +23,7 @@ from pipetune.pipelines import call_sites, resume_points
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites import baselines, freeze_autotune, propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.rewrites.legality import tensorflow_parallelizes
+from pipetune.rewrites.legality import runs_python, tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.meter import EarlierWindows
 from pipetune.search.race import EarlierRace, earlier_race
@@ -73,12 +74,18 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         on_batch = measure_batch_costs(source, annotated, profile, seconds=seconds)
         seconds = study.time_plan.seconds_for(VARIANT_COSTS)
         shares = measure_shares(source, annotated, profile, seconds=seconds)
+        read_again = [node.id for node in annotated if runs_python(node)]
+        if read_again:
+            study.journal.report_progress("reading what Python returns a second time")
+        seconds = study.time_plan.seconds_for(READ_AGAIN)
+        differing = {name for name in read_again if differs_when_read_again(source.datasets[name], seconds=seconds)}
     operators = []
     for operator in profile.operators:
         share = shares.get(operator.node, RemainingShares())
         operators.append(
             replace(
                 operator,
+                random=operator.random or operator.node in differing,
                 on_batch_seconds=on_batch.get(operator.node),
                 variant_shares=share.variants,
                 shrinking_share=share.shrinking,

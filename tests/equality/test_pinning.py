@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pathlib
+import random
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
 from pipetune import tensorflow_private
-from pipetune.equality.compare import digests
+from pipetune.equality.compare import differs_when_read_again, digests
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions, pin_dataset
 
 pytestmark = pytest.mark.tensorflow
@@ -186,6 +189,31 @@ def test_digests_do_not_depend_on_parallelism_and_buffers() -> None:
     assert not set(digests(plain, count=20)) & set(digests(other, count=20))
 
 
+def from_python(make: Callable[[], Iterable[Any]]) -> Any:
+    return tf.data.Dataset.from_generator(lambda: iter(make()), output_signature=tf.TensorSpec([], tf.int64))
+
+
+USED_UP = iter(range(99))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "differs"),
+    [
+        (lambda: from_python(lambda: range(99)), False),
+        (lambda: from_python(lambda: np.random.permutation(99)), True),
+        (lambda: from_python(lambda: random.Random().sample(range(99), 99)), True),
+        (lambda: from_python(lambda: USED_UP).take(5), True),
+        (lambda: numbers().shuffle(9).map(lambda x: tf.numpy_function(np.negative, [x], tf.int64)), False),
+        (lambda: numbers().map(lambda x: tf.numpy_function(np.random.permutation, [x + 9], tf.int64)), True),
+        (lambda: augmented(numbers()), False),
+        (lambda: tf.data.Dataset.random(rerandomize_each_iteration=True), False),
+    ],
+    ids=["generator", "shuffles", "draws", "is used up", "function", "function draws", "TensorFlow draws", "unknown"],
+)
+def test_elements_differ_when_read_again_only_where_python_draws(dataset: Callable[[], Any], differs: bool) -> None:
+    assert differs_when_read_again(dataset(), seconds=10) is differs
+
+
 SCRIPT = """
     import sys
     import tensorflow as tf
@@ -199,7 +227,7 @@ SCRIPT = """
         return tf.cond(tf.random.uniform([]) > 0.5, lambda: x + tf.random.normal([]), lambda: -x)
 
     dataset = tf.data.Dataset.range(30).map(crop).map(noise).shuffle(10).batch(4)
-    from pipetune.equality.compare import digests
+    from pipetune.equality.compare import differs_when_read_again, digests
     print(digests(dataset, count=5))
 """
 

@@ -149,6 +149,16 @@ def test_what_python_returns_is_cached_with_consent(words: str, expected: list[s
         assert "runs Python" in find_conflict(context(words), [replace(one, needs=frozenset())])
 
 
+def test_what_python_returned_differently_when_read_again_is_not_cached() -> None:
+    rule_context = context("range 10 | map python elements=10 bytes=1k | map python bytes=1k | batch 2")
+    profile = rule_context.profile
+    assert profile is not None
+    operators = tuple(replace(one, random=one.node == "n2") for one in profile.operators)
+    rewrites, silences = proposals("cache", replace(rule_context, profile=replace(profile, operators=operators)))
+    assert {one.node for one in rewrites} == {"n1"}
+    assert [one.node for one in silences if "gave other elements when it was read again" in one.why] == ["n2"]
+
+
 def test_cache_upstream_of_python_needs_no_consent() -> None:
     rewrites = check_proposes("cache", f"{_FILES} | map bytes=1k | map python bytes=1k | batch 2")
     assert [one.node for one in rewrites if not one.needs] == ["n1"]
