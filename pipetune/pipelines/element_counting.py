@@ -16,6 +16,8 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
+_LOOK = 9  # elements, by judgement: one at a time, to see whether a batch of them may be counted at once
+_AT_ONCE = 0.25  # of the time limit, by judgement: what counting a batch may take
 
 _GENERATOR_SECONDS = 2.0  # by judgement: a cache of one that takes longer is seldom filled within the time for trials
 
@@ -136,15 +138,26 @@ def _records_of_file(name: str, end: float) -> int | None:
 
 
 def _iterate(dataset: tf.data.Dataset, limit_seconds: float) -> int | None:
-    end = time.perf_counter() + limit_seconds
-    total = 0
+    """Returns the number of elements; None if time runs out, or if it raises."""
+    begun = time.perf_counter()
     scalar = isinstance(dataset.element_spec, tf.TensorSpec) and dataset.element_spec.shape.rank == 0
     # A call per element takes longer than reading a record: only what cannot be batched as it is becomes a number.
     ones = dataset if scalar else dataset.map(lambda *_element: tf.constant(1, tf.int64))
     try:
+        total, first = 0, begun
+        for total, _ in enumerate(ones, 1):
+            now = time.perf_counter()
+            first = now if total == 1 else first
+            if now > begun + limit_seconds:
+                return None
+            if total == _LOOK and (now - first) * _ROWS < _AT_ONCE * limit_seconds * (total - 1):
+                break
+        else:
+            return total
+        total = 0
         for rows in ones.batch(_ROWS):
             total += int(rows.shape[0])
-            if time.perf_counter() > end:
+            if time.perf_counter() > begun + limit_seconds:
                 return None
     except tf.errors.OpError:
         return None

@@ -147,7 +147,9 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         gain = interval(result.input_speedup, words.ratio)
         text = f"The input alone delivers {gain.text} the examples." if gain.known else "A plan was found."
         big = gain.short if gain.known else "Plan found"
-        text = f"{text} Training was not measured: {words.sentence(why)}"
+        text = " ".join(
+            filter(None, [text, _first_epoch(session), f"Training was not measured: {words.sentence(why)}"])
+        )
         return Headline("input-only", big, text, note="faster input" if gain.known else "")
     found = _without_plan(session, result.diagnosis if result else None)
     return _asking(result, found, places, but=found.sentence) if asks_for_approval(session) else found
@@ -194,21 +196,21 @@ def _confirmed(session: Session) -> Headline:
     assert training is not None and training.speedup is not None
     speedup = interval(training.speedup, words.ratio)
     if training.speedup.low > 1:
-        text = "From the second epoch on: the first one fills the cache." if _fills_cache(session) else ""
-        return Headline("faster", speedup.short, text, note="faster training", speedup=speedup)
+        return Headline("faster", speedup.short, _first_epoch(session), note="faster training", speedup=speedup)
     if training.speedup.high < 1:
         return Headline("slower", speedup.short, "Training runs slower with the plan.", speedup=speedup)
     text = "Training is not proven faster: the interval includes 1.00x."
     return Headline("unproven", speedup.short, text, speedup=speedup)
 
 
-def _fills_cache(session: Session) -> bool:
-    """Whether what was measured has a cache that the current script has not: windows read it full."""
+def _first_epoch(session: Session) -> str:
+    """That the first epoch is slower, where what was measured has a cache of the plan, full; "" if it has none."""
     plan, patch = session.plan, session.patch
     if plan is None:
-        return False
+        return ""
     measured = patch.covered_part(plan) if patch is not None and patch.verified else plan
-    return bool(inserted_caches(measured.edits))
+    filled = inserted_caches(measured.edits)
+    return "From the second epoch on: the first one fills the cache." if filled else ""
 
 
 def _withheld(session: Session, patch: PatchResult) -> Headline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.capture import findings, rebuilding
+from pipetune.capture import findings
 from pipetune.core.pipeline import INFINITE
 from pipetune.core.profile import Profile, finding_at
 from pipetune.core.results import RunFailed
@@ -66,13 +66,8 @@ def _reads_full_caches(study: Study) -> bool:
     passes, caches = _passes(study), pipeline.memory_caches
     if study.team is not None or subject.partial_read or not caches or (passes is not None and passes < 2):
         return False
-    read = use.readings.elements  # by each iterator of a loop that may leave it before a pass is over
-    # A loop may take what it needs from the only iterator of endless data: nobody knows how far that goes.
-    reads_on = (
-        read == 0 and pipeline.output.cardinality == INFINITE and not any(map(rebuilding.loops_at, use.call_path))
-    )
-    context = RuleContext(pipeline, elements_read=read)
-    if not reads_on and any(ends_early(context, cache) for cache in caches):
+    context = RuleContext(pipeline, elements_read=subject.elements_read)
+    if any(ends_early(context, cache) for cache in caches):
         return False
     return not findings.leaves_caches_incomplete(subject.source, use, subject.other_datasets)
 

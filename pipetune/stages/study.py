@@ -12,13 +12,13 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
-from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
+from pipetune.capture.rebuilding import loops_at, rebuild_loops, rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import PARALLELISM, AutotuneValues, ResumePoint
 from pipetune.core.session import DatasetResult, Session
@@ -86,6 +86,17 @@ class Subject:
         if steps is None or any(node.op == "repeat" for node in self.source.pipeline):
             return False
         return has < 0 or steps < has
+
+    @property
+    def elements_read(self) -> int | None:
+        """Elements of the output that each iterator of a loop reads that may leave it early; None: all that there are.
+
+        A loop that runs once takes what it needs of endless data from its only iterator, which never begins anew. Where
+        it does not say how much that is, nobody knows how far it goes.
+        """
+        read = self.use.readings.elements
+        endless = self.source.pipeline.output.cardinality == INFINITE
+        return None if read == 0 and endless and not any(map(loops_at, self.use.call_path)) else read
 
     @property
     def epochs(self) -> int | None:
@@ -299,7 +310,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=study.subject.use.epochs),
         buildable_once=frozenset(name for name, turn in turns.items() if turn.alike),
         partial_read=study.subject.partial_read,
-        elements_read=study.subject.use.readings.elements,
+        elements_read=study.subject.elements_read,
         rewritten_file=study.subject.written_files.written_again(study.subject.source, study.subject.use.call_path),
         epochs=study.subject.epochs,
         steps_per_epoch=study.subject.use.steps_per_epoch,

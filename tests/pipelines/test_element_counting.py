@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,21 @@ def test_elements_of_a_generator_are_counted_in_limited_time(monkeypatch: pytest
     assert list(found.values())[-2:] == [23, 5]
     monkeypatch.setattr(element_counting, "_GENERATOR_SECONDS", 0.0)
     assert count_elements(live.read(numbers(1 << 40)), limit_seconds=60) == {}
+
+
+def test_counting_slow_elements_ends_within_a_batch_of_them() -> None:
+    """The clock was looked at every 256 elements: batches that a generator makes took 36 s of a budget of 60 s."""
+    drawn: list[int] = []
+
+    def slow() -> Iterator[int]:
+        for number in range(256):
+            time.sleep(0.02)
+            drawn.append(number)
+            yield number
+
+    dataset = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec([], tf.int64))
+    assert count_elements(live.read(dataset), limit_seconds=0.1) == {}
+    assert 0 < len(drawn) < 100
 
 
 @pytest.fixture
