@@ -133,7 +133,7 @@ class OperatorProfile:
     bytes_out: float | None = None  # per output element
     buffered_elements: float | None = None
     buffered_bytes: float | None = None
-    random: bool = False  # it draws random numbers, or its Python was seen to give other elements when read again
+    random: bool = False
     python: bool = False
     parallelism: int | None = None  # in effect while the original pipeline ran
     waiting_seconds: float | None = None  # part of `wall_seconds` without CPU use; only from differencing
@@ -147,6 +147,7 @@ class OperatorProfile:
     several_threads: bool = False  # a kernel of it uses several threads; only from differencing
     padding: PaddingShares | None = None  # in its batches; None: sizes do not vary, or not examined
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function creates; "": its own
+    varies: bool = False  # it runs Python, and was seen to give other elements when it was read again
 
 
 @dataclass(frozen=True)

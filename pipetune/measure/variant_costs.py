@@ -62,10 +62,10 @@ def alternating_cpu_seconds(
 
     once = [_cpu_seconds(one) for one in undisturbed(kept)]
     average = max(1e-6, sum(once) / max(1, len(once) - 1))
-    repeats = math.ceil(_PASS_SECONDS / average)
+    repeats = math.ceil(max(_PASS_SECONDS / average, 2 / count))  # two elements at least: the first is not timed
     measured = undisturbed(kept.repeat(repeats))
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_MOST_SECONDS / (repeats * average))))
-    taken = count * repeats - 1  # the first one builds the functions
+    taken = count * repeats - 1  # with the first one, functions are built
     size = min(taken, math.ceil(count * _SLICE_SECONDS / average))
     passes = [_sliced(measured, taken // size, size) for _ in range(rounds)]
     return tuple(sum(map(min, zip(*slices, strict=True))) for slices in zip(*passes, strict=True))

@@ -161,8 +161,8 @@ def _asking(result: DatasetResult | None, found: Headline, places: Places, *, bu
     assert best is not None
     offer, gain = best[0], interval(best[1], words.ratio)
     text = f"{offer.rewrite.rule} needs your approval ({words.clean(offer.consent)}), and ran {gain.text} as fast."
-    told = (*offer.rewrite.notes[-1:], *filter(None, [offer.why]))
-    details = [*map(places.sentence, told), but or "Nothing else is proven faster."]
+    notes = (*offer.rewrite.notes[-1:], *filter(None, [offer.why]))
+    details = [*map(places.sentence, notes), but or "Nothing else is proven faster."]
     return replace(found, big=gain.short, note="with your approval", sentence=text, details=tuple(details))
 
 

@@ -51,15 +51,15 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
             if isinstance(one, Rewrite) and Consent.PYTHON_CACHE in one.needs:
                 yield one
         for node in context.pipeline:
-            if _differs_when_read_again(context, node):
+            if _varies(context, node):
                 why = f"No cache after {describe_operator(node)}: it gave other elements when it was read again."
                 yield NoProposal(NAME, node.id, why)
 
 
-def _differs_when_read_again(context: RuleContext, node: Node) -> bool:
-    """Whether the Python of an operator was seen to give other elements."""
+def _varies(context: RuleContext, node: Node) -> bool:
+    """Whether the Python of an operator was seen to give other elements when it was read again."""
     measured = context.measured(node.id)
-    return measured is not None and measured.random and runs_python(node)
+    return measured is not None and measured.varies
 
 
 _PYTHON_NOTE = (
@@ -83,7 +83,7 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
     for node in context.pipeline:
         if not _is_worth_caching(context, node):
             continue
-        if any(_differs_when_read_again(context, one) for one in (*context.pipeline.upstream(node.id), node)):
+        if any(_varies(context, one) for one in (*context.pipeline.upstream(node.id), node)):
             continue
         answer = position_after(context, node)
         if isinstance(answer, CachePosition):
@@ -490,7 +490,8 @@ RULE = Rule(
         "much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a file "
         "cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the pipeline. "
         "A cache after Python functions or generators requires --allow python-cache: nobody can read from them that "
-        "they return the same in every epoch. If other pipelines share the branch, the rewrite says so."
+        "they return the same in every epoch; none is proposed after those that gave other elements when they were "
+        "read again. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles and repeats upstream: they then move "

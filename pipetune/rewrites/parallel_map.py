@@ -162,7 +162,7 @@ def _cache_to_approve(node: Node, context: RuleContext) -> str:
     if elements is not None and elements * size > available_cache_bytes(context):
         return ""
     measured = context.measured(node.id)
-    if measured is not None and measured.random:
+    if measured is not None and measured.varies:
         return " It gave other elements when it was read again: a cache would give every epoch those of the first."
     count = elements if elements is not None else 1000
     shuffled = any(one.op == "shuffle" for one in above)

@@ -78,14 +78,14 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         if read_again:
             study.journal.report_progress("reading what Python returns a second time")
         seconds = study.time_plan.seconds_for(READ_AGAIN)
-        differing = {name for name in read_again if differs_when_read_again(source.datasets[name], seconds=seconds)}
+        varying = {name for name in read_again if differs_when_read_again(source.datasets[name], seconds=seconds)}
     operators = []
     for operator in profile.operators:
         share = shares.get(operator.node, RemainingShares())
         operators.append(
             replace(
                 operator,
-                random=operator.random or operator.node in differing,
+                varies=operator.node in varying,
                 on_batch_seconds=on_batch.get(operator.node),
                 variant_shares=share.variants,
                 shrinking_share=share.shrinking,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ def test_variants_draw_the_same_numbers_in_each_pass(first: Any, monkeypatch: py
     assert [one.variants for one in shares] == [{form: 0.5} for form in forms]
     for original, *others in compared:
         assert len(others) == 3 and all(other == original for other in others) and len(set(original)) == 4
+
+
+def test_only_element_of_a_dataset_is_read_twice() -> None:
+    """The first one is not timed, as functions are built with it."""
+
+    def slow(number: Any) -> Any:
+        ends = time.process_time() + 0.06
+        while time.process_time() < ends:
+            pass
+        return number
+
+    plain, mapped = variant_costs.alternating_cpu_seconds(
+        tf.data.Dataset.from_tensors(0), 2, lambda one: [one.map(lambda x: tf.numpy_function(slow, [x], tf.int32))]
+    )
+    assert plain < 0.03 < mapped
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_what_python_returned_differently_when_read_again_is_not_cached() -> Non
     rule_context = context("range 10 | map python elements=10 bytes=1k | map python bytes=1k | batch 2")
     profile = rule_context.profile
     assert profile is not None
-    operators = tuple(replace(one, random=one.node == "n2") for one in profile.operators)
+    operators = tuple(replace(one, varies=one.node == "n2") for one in profile.operators)
     rewrites, silences = proposals("cache", replace(rule_context, profile=replace(profile, operators=operators)))
     assert {one.node for one in rewrites} == {"n1"}
     assert [one.node for one in silences if "gave other elements when it was read again" in one.why] == ["n2"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from benchmarks.recorded import rewrite
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.profile import ConsumerProfile
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Stage
 from pipetune.core.results import Interval, Prediction, Rate, RunFailed
+from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.state import SearchState
 from pipetune.stages import planning
@@ -31,6 +34,18 @@ def test_epochs_are_in_rule_context_if_certain() -> None:
         one.subject = replace(one.subject, use=use)
         context = rule_context(one, PROFILE, DIAGNOSIS)
         assert (context.epochs, context.steps_per_epoch) == (epochs if certain else None, steps)
+
+
+@pytest.mark.parametrize(("make", "varies"), [(range, False), (np.random.permutation, True)])
+def test_what_python_returns_is_read_twice(make: Callable[[int], Iterable[int]], varies: bool) -> None:
+    spec = tf.TensorSpec([], tf.int64)
+    one = study_of(tf.data.Dataset.from_generator(lambda: iter(make(99)), output_signature=spec).batch(4))
+    operators = tuple(OperatorProfile(name, Stage.EXTRACT, cpu_seconds=1e-3, visits=1.0) for name in ("n0", "n1"))
+    profile = planning.complete_profile(one, replace(PROFILE, operators=operators))
+    assert [operator.varies for operator in profile.operators] == [varies, False]
+    context = replace(rule_context(one, profile, DIAGNOSIS), epochs=9)
+    offered = [one for one in propose_all(context)[0] if Consent.PYTHON_CACHE in one.needs]
+    assert bool(offered) is not varies
 
 
 def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
