@@ -29,6 +29,7 @@ from pipetune.report.places import Places
 from pipetune.report.words import Figure, interval
 
 _BASELINE = "baseline"
+_ABLATION = "ablation"  # of a plan without one of its rewrites: its interval is what that one gains over the others
 _LAST = ("verification", "confirmation")  # of the whole plan: their interval is the headline's
 
 _SHOWN = ("in the patch", "in the plan", "likely", "undecided", "needs approval")
@@ -113,7 +114,7 @@ class _Changes:
         self._result = result
         self._places = places
         self._pipelines: tuple[Pipeline | None, ...] = (result.tuned, result.pipeline)
-        self._trials = [trial for trial in trials if trial.kind not in (_BASELINE, *_LAST)]
+        self._trials = [trial for trial in trials if trial.kind not in (_BASELINE, _ABLATION, *_LAST)]
         offers = (offer.gain for offer in result.offered)
         gains = [*result.gains.values(), *(trial.gain for trial in self._trials), *offers]
         self._axis = ratio_axis(interval(gain, words.ratio) for gain in gains if gain is not None)
