@@ -185,9 +185,7 @@ def _accepted_indices(region: ChangedRegion, parts: Sequence[Any]) -> list[int]:
     All of them if a function has state: it must not be called outside a pipeline.
     """
     count = int(parts[0].shape[0])
-    if not region.stateless:
-        return list(range(count))
-    functions = [traced.function for _, traced in region.functions]
+    functions = [traced.function for _, traced in region.functions] if region.stateless else []
     if not functions:
         return list(range(count))
     rows = zip(*map(tf.unstack, parts), strict=True)

@@ -227,7 +227,7 @@ SCRIPT = """
         return tf.cond(tf.random.uniform([]) > 0.5, lambda: x + tf.random.normal([]), lambda: -x)
 
     dataset = tf.data.Dataset.range(30).map(crop).map(noise).shuffle(10).batch(4)
-    from pipetune.equality.compare import differs_when_read_again, digests
+    from pipetune.equality.compare import digests
     print(digests(dataset, count=5))
 """
 
