@@ -98,6 +98,7 @@ class Consumption:
     readings: LoopReadings = field(default_factory=LoopReadings)  # of a Python loop over it
     every: int = 1  # of validation: so many epochs of training, or steps, for each pass
     every_in_steps: bool = False
+    inference: Consumer | None = None  # of a dataset that `predict` or `evaluate` reads
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
     first_dataset: Any = field(init=False)  # `dataset`, or the first of those that a loop has built one after another
 
@@ -114,6 +115,11 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     """Returns one sentence on what is taken for training, and one on how to choose another of the uses so far."""
     sign = f" ({training.training_sign})" if training.training_sign else ""
     text = f"Training: {training.consumer_call} over {training.name}{_place(training)}{sign}."
+    if training.inference is not None:
+        text = (
+            f"The script does not train: what is said of training below is said of {training.consumer_call} over "
+            f"{training.name}{_place(training)}."
+        )
     others = [f"{one.name}{_place(one)}" for one in uses if one is not training and one.elements != 1]
     if others:
         text += f" Also consumed: {', '.join(dict.fromkeys(others))}; --dataset NAME analyzes another."

@@ -1,4 +1,4 @@
-"""Training by `Model.fit`: measures windows inside calls of it."""
+"""Training by `Model.fit`, or inference by `Model.predict` and `evaluate`: measures windows inside calls of them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class FitConsumer:
     """`fit` of Keras 3 or tf_keras, called with each variant, without the user's callbacks and validation."""
 
     kind = "keras-fit"
+    _flag_that_ends = "stop_training"  # attribute of the model
 
     def __init__(
         self,
@@ -151,16 +152,19 @@ class FitConsumer:
         relay = None if obstacle else InputRelay(dataset)
         recorder = StepRecorder(steps=steps, seconds=seconds)
         free_iterators()
-        before = self._model.stop_training
+        flag = self._flag_that_ends
+        before = getattr(self._model, flag, False)
         try:
             with self._keeping_history():
                 self._run_fit(
                     endless(dataset, self._distributed_input) if relay is None else relay.dataset,
                     calls=-(-steps // self._steps_per_call),
-                    callbacks=_recording_calls(self._callback_list, self._model, recorder, relay, self._steps_per_call),
+                    callbacks=_recording_calls(
+                        self._callback_list, self._model, recorder, relay, self._steps_per_call, flag=flag
+                    ),
                 )
         finally:
-            self._model.stop_training = before
+            setattr(self._model, flag, before)
             if relay is not None:
                 relay.close()
         return replace(recorder.series(), why=obstacle)
@@ -182,30 +186,74 @@ class FitConsumer:
 
     def _run_fit(self, data: Any, *, calls: int, callbacks: Any) -> None:
         try:
-            self._fit(
-                self._model,
-                x=data,
-                epochs=1,
-                steps_per_epoch=calls * self._steps_per_call,
-                callbacks=callbacks,
-                verbose=0,
-                **self._kept_arguments,
-            )
+            self._call(data, steps=calls * self._steps_per_call, callbacks=callbacks)
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
-            raise step_failed("Model.fit", error) from error
+            raise step_failed(self.description, error) from error
         finally:
             free_iterators()
+
+    def _call(self, data: Any, *, steps: int, callbacks: Any) -> None:
+        self._fit(
+            self._model,
+            x=data,
+            epochs=1,
+            steps_per_epoch=steps,
+            callbacks=callbacks,
+            verbose=0,
+            **self._kept_arguments,
+        )
+
+
+class InferenceConsumer(FitConsumer):
+    """`predict` or `evaluate` of Keras 3 or tf_keras, called with each variant, without the user's callbacks.
+
+    `kind` is that of `fit`: nothing else is different.
+    """
+
+    def __init__(self, model: Any, method: str, original: Callable[..., Any]) -> None:
+        """Stores the model and its method.
+
+        Args:
+            model: the Keras model.
+            method: "predict" or "evaluate".
+            original: the unpatched method, to be called with the model.
+        """
+        super().__init__(model, original, {})
+        self.description = f"Model.{method}"
+        self._flag_that_ends = {"predict": "stop_predicting", "evaluate": "stop_evaluating"}[method]
+
+    @property
+    def accepts_multi_step_calls(self) -> bool:
+        """False: what several steps per call gain is measured of training alone."""
+        return False
+
+    def _call(self, data: Any, *, steps: int, callbacks: Any) -> None:
+        self._fit(self._model, x=data, steps=steps, callbacks=callbacks, verbose=0)
 
 
 _TAKEN_AHEAD = "Batches are copied to the devices before the steps need them, so it is unknown how long a step waits."
 
 
 def _recording_calls(
-    callback_list: type, model: Any, recorder: StepRecorder, relay: InputRelay | None, steps_per_call: int
+    callback_list: type,
+    model: Any,
+    recorder: StepRecorder,
+    relay: InputRelay | None,
+    steps_per_call: int,
+    *,
+    flag: str,
 ) -> Any:
     """Returns a Keras CallbackList that records each call of the training function, and ends `fit` after enough.
 
     It replaces the list for the reason given in `_fit_clock`.
+
+    Args:
+        callback_list: its base class.
+        model: the Keras model.
+        recorder: what records the steps.
+        relay: through which the elements pass; None where they do not.
+        steps_per_call: training steps in each call.
+        flag: the attribute of the model that ends `fit`, or another method.
     """
 
     class Recording(callback_list):
@@ -222,8 +270,12 @@ def _recording_calls(
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             super().on_train_batch_end(batch, logs)
             recorder.keep_pace(logs)
-            model.stop_training = not recorder.end(relay.read if relay is not None else _unknown, steps=steps_per_call)
+            enough = not recorder.end(relay.read if relay is not None else _unknown, steps=steps_per_call)
+            setattr(model, flag, enough)
             recorder.begin()
+
+        on_predict_batch_begin = on_test_batch_begin = on_train_batch_begin
+        on_predict_batch_end = on_test_batch_end = on_train_batch_end
 
     return Recording()
 
@@ -274,6 +326,9 @@ def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> 
                 self.timer.stop()
                 self.closed = True
 
+        on_predict_begin = on_test_begin = on_train_begin
+        on_predict_batch_end = on_test_batch_end = on_train_batch_end
+
         def open(self, logs: Any) -> None:
             self.close(logs)
             self.timer = windows.WindowTimer()
@@ -291,6 +346,17 @@ def callback_list(model: Any) -> type:
     import keras
 
     return keras.callbacks.CallbackList  # type: ignore[no-any-return]
+
+
+def callback_base(model: Any) -> type:
+    """Returns the `Callback` class of the Keras version that the model was created with."""
+    if is_tf_keras(model):
+        import tf_keras
+
+        return tf_keras.callbacks.Callback  # type: ignore[no-any-return]
+    import keras
+
+    return keras.callbacks.Callback  # type: ignore[no-any-return]
 
 
 def is_tf_keras(model: Any) -> bool:

@@ -15,9 +15,10 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
-from pipetune.capture.fit_consumer import FitConsumer, build_optimizer, is_tf_keras
+from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, build_optimizer, callback_base, is_tf_keras
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import is_read_once
+from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS, UNCERTAIN_SECONDS
 from pipetune.capture.validation import in_callbacks
 from pipetune.core.distribution import FIT, VALIDATION_DATA
 from pipetune.core.results import ResumeMethod, ResumePoint
@@ -101,7 +102,7 @@ def _patch(script: ObservedScript, module: ModuleType) -> None:
     if owner is not None:
         script.wrap(owner, "fit", around_fit)
         for name, role in (("evaluate", "evaluation"), ("predict", "prediction")):
-            script.wrap(owner, name, functools.partial(_around_role, role))
+            script.wrap(owner, name, functools.partial(_around_inference, name, role))
     if module.__name__ in _LAYERS:
         for layer in list(vars(module).values()):
             if inspect.isclass(layer) and "adapt" in vars(layer):
@@ -119,6 +120,50 @@ def _around_role(role: str, script: ObservedScript, original: Any, *args: Any, *
             use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
         with whole_call_stopwatch(uses if outermost else []):
             return original(*args, **kwargs)
+
+
+def _around_inference(
+    method: str, role: str, script: ObservedScript, original: Any, model: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Runs in place of the script's `predict` or `evaluate`, which is measured where the script trains nothing.
+
+    It is taken for what the script does once it has lasted as long as a loop that shows no sign of training, or at
+    the end of the script; at once where that was found before, or where the user asks for its dataset.
+    """
+    dataset = args[0] if args else kwargs.get("x")
+    alone = not (script.lockstep or job_processes.is_multi_worker(getattr(model, "distribute_strategy", None)))
+    if isinstance(dataset, tensorflow_private.DatasetV2) and alone and not (script.role() or script.training_begun):
+        use = script.record_use(dataset, role, f"Model.{method}")
+        if use.role == role:
+            use.inference = InferenceConsumer(model, method, original)
+            use.loop = next(script.loop_numbers)
+            strategy = getattr(model, "distribute_strategy", None)
+            use.distributed_input = distributed_input.distribute_like_fit(strategy, dataset)
+            caller, called = call_sites.user_frame(sys._getframe())
+            if caller is not None and called == "_around_inference":
+                use.epochs_certain = is_read_once(caller, method=method, data=use.variable)
+                use.epochs = 1 if use.epochs_certain else None
+            if script.is_known_to_train(use) or script.target_dataset == use.name:
+                script.begin_inference(use)
+            own = kwargs.get("callbacks") or []
+            if script.target_dataset is None and isinstance(own, list):
+                kwargs["callbacks"] = [*own, _until_it_is_taken(script, use, callback_base(model))]
+    return _around_role(role, script, original, model, *args, **kwargs)
+
+
+def _until_it_is_taken(script: ObservedScript, use: Consumption, base: type) -> Any:
+    """Returns a Keras callback that counts the batches of an inference, and takes it for what the script does."""
+    started = time.monotonic()
+
+    class Count(base):
+        def on_predict_batch_end(self, _batch: int, logs: Any = None) -> None:
+            use.elements += 1
+            if use.elements >= UNCERTAIN_ELEMENTS and time.monotonic() - started >= UNCERTAIN_SECONDS:
+                script.begin_inference(use)
+
+        on_test_batch_end = on_predict_batch_end
+
+    return Count()
 
 
 def _around_adapt(script: ObservedScript, original: Any, *args: Any, **kwargs: Any) -> Any:

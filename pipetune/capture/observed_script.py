@@ -49,10 +49,6 @@ def raise_script_stopped() -> NoReturn:
     raise consumption.ScriptStopped
 
 
-_METHODS = {"prediction": [("predict", "predict_on_batch")], "evaluation": [("evaluate", "test_on_batch")]}
-"""By the role of a use that does not train: the method that reads the dataset, and the one for a single batch."""
-
-
 _IN_FUNCTION = "a tf.function"  # how it reads a dataset
 
 _IN_GRAPHS = (
@@ -187,8 +183,7 @@ class ObservedScript:
         """
         if self.training_begun:
             return math.inf
-        known = self._training_loop is not None and use.loop == self._training_loop
-        if self.target_dataset is None and not self.lockstep and not known:
+        if self.target_dataset is None and not self.lockstep and not self.is_known_to_train(use):
             frame, _ = call_sites.user_frame(sys._getframe(1))
             if use.signs is None:
                 use.signs = TrainingSigns(frame)
@@ -202,6 +197,17 @@ class ObservedScript:
                 return use.elements + 1
         self._on_loop_training(use, handed)
         return math.inf
+
+    def is_known_to_train(self, use: Consumption) -> bool:
+        """Whether this loop, or call of `predict` or `evaluate`, was taken for training when the script ran before."""
+        return self._training_loop is not None and use.loop == self._training_loop
+
+    def begin_inference(self, use: Consumption) -> NoReturn:
+        """Takes a call of `predict` or `evaluate` for what the script does: it is measured in place of training."""
+        assert use.inference is not None
+        use.role = "training"
+        self.begin_training(use, use.inference)
+        self.stop()
 
     def _waits_longer_for_another(self, use: Consumption) -> bool:
         """Whether each step takes an element of another dataset, too, after this one, and waits longer for it.
@@ -366,10 +372,10 @@ class ObservedScript:
             if use.role == "preview" and use.elements == PREVIEW_ELEMENTS
         ]
         whole = [
-            f"it only passed {use.name} to {called} ({os.path.basename(use.file)}:{use.line}), whose input can be "
-            f"tuned in a loop that calls {in_loop}"
+            f"it passed {use.name} to {use.consumer_call} ({os.path.basename(use.file)}:{use.line}), whose input can "
+            f"be tuned with --dataset {use.name}"
             for use in self.uses
-            for called, in_loop in _METHODS.get(use.role, ())
+            if use.inference is not None
         ]
         graphs = [] if tf.executing_eagerly() else [_IN_GRAPHS]
         return "; ".join(dict.fromkeys([*self.notes, *glances, *whole, *graphs]))

@@ -13,6 +13,7 @@ from pipetune.core.pipeline import Pipeline
 DATASET = "experimental_distribute_dataset"
 FUNCTION = "distribute_datasets_from_function"
 FIT = "Model.fit"
+INFERENCE = ("Model.predict", "Model.evaluate")
 VALIDATION_DATA = f"validation_data of {FIT}"
 COORDINATOR = "create_per_worker_dataset"
 PIPELINE_PER_PROCESS = "a pipeline of each process"  # Horovod: no strategy distributes the dataset

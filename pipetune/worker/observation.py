@@ -241,7 +241,10 @@ class ObservedRun:
         return NO_DATASET
 
     def _work_on_most_consumed(self) -> None:
-        """Works on the most consumed dataset, without a training step, if no consumer trained for long enough."""
+        """Works on the most consumed dataset, if no consumer trained for long enough.
+
+        There is no training step, except where `predict` or `evaluate` has read it.
+        """
         requested = _requested_dataset(self._job)
         uses = [
             use
@@ -249,9 +252,12 @@ class ObservedRun:
             if (use.role in ("preview", "other") and requested in (None, use.name)) or requested == use.name
         ]
         uses = [use for use in uses if use.elements != PREVIEW_ELEMENTS or requested == use.name]
-        if not uses:
+        longest = [max(uses, key=lambda one: one.elements)] if uses else []
+        if requested is None and not self._script.notes:  # otherwise it trains, on other data
+            longest += [use for use in self._script.uses if use.inference is not None]
+        if not longest:
             return
-        use = max(uses, key=lambda one: one.elements)
+        use = max(longest, key=lambda one: one.wall_seconds)
         use.role = "training"
         self._script.training_begun = True
         # What the script has written until now is kept.
@@ -261,7 +267,8 @@ class ObservedRun:
             if use.elements
             else f"it was consumed by {use.consumer_call}"
         )
-        self._run_work(use, consumption.NoConsumer(f"No training step could be timed: {taken}."))
+        none = consumption.NoConsumer(f"No training step could be timed: {taken}.")
+        self._run_work(use, use.inference or none)
 
     def _count_suppressed(self, name: str) -> None:
         kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"

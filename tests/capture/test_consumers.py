@@ -13,7 +13,7 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
 
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.fit_consumer import FitConsumer, steps_per_call
+from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, steps_per_call
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import StepFailed
 from pipetune.core.results import RunFailed
@@ -68,6 +68,15 @@ def test_fit_window_runs_only_its_steps(capsys: pytest.CaptureFixture[str]) -> N
     assert int(model.steps) == 12  # warm-up, window and one step after it; the six batches repeat
     assert int(model.tested) == 0
     assert window.wall_seconds > 0 and window.cpu_seconds > 0 and window.first_seconds > 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("method", ["predict", "evaluate"])
+def test_inference_window_runs_only_its_steps(capsys: pytest.CaptureFixture[str], method: str) -> None:
+    model = counting()
+    consumer = InferenceConsumer(model, method, getattr(type(model), method))
+    assert consumer.window(pairs(), steps=9, warmup=2).steps == 9 and not consumer.accepts_multi_step_calls
+    assert (int(model.steps), int(model.tested)) == (0, 12 if method == "evaluate" else 0)
     assert capsys.readouterr().out == ""
 
 

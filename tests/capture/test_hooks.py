@@ -27,6 +27,7 @@ pytestmark = [
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, hooks, loop_consumer
+from pipetune.capture import keras as inference
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher
@@ -71,7 +72,13 @@ class Run:
         return {use.variable: use.role for use in self.script.uses}
 
 
-def run(script: Callable[[], Any], *, wanted: str | None = None, serve: tuple[Any, ...] = ()) -> Run:
+def run(
+    script: Callable[[], Any],
+    *,
+    wanted: str | None = None,
+    training_loop: int | None = None,
+    serve: tuple[Any, ...] = (),
+) -> Run:
     """Runs `script`; a loop is served one window of four steps of each dataset in `serve`, then stopped."""
     threads: list[threading.Thread] = []
 
@@ -91,7 +98,10 @@ def run(script: Callable[[], Any], *, wanted: str | None = None, serve: tuple[An
                     result.failures.append(str(failure))
         consumer.stop()
 
-    with call_sites.Recorder(), hooks.installed(ObservedScript(on_training, target_dataset=wanted)) as opened:
+    with (
+        call_sites.Recorder(),
+        hooks.installed(ObservedScript(on_training, target_dataset=wanted, training_loop=training_loop)) as opened,
+    ):
         result = Run(opened)
         try:
             script()
@@ -182,8 +192,39 @@ def test_evaluate_predict_and_adapt_are_not_training() -> None:
     assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
     assert [use.steps_per_epoch for use in found.script.uses] == [3, None, None]
     said = found.script.describe_other_uses()
-    assert "only passed evaluated to evaluate (train.py:" in said and "loop that calls test_on_batch" in said
-    assert "only passed predicted to predict (train.py:" in said and "adapted" not in said
+    assert "passed evaluated to Model.evaluate (train.py:" in said and "tuned with --dataset evaluated" in said
+    assert "passed predicted to Model.predict (train.py:" in said and "adapted" not in said
+
+
+INFERENCE = "score = pairs().map(lambda x, y: x)\nseen.append(len(model.predict(score, verbose=0)))"
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("method", ["predict", "evaluate"])
+def test_inference_that_lasts_long_is_what_the_script_does(
+    monkeypatch: pytest.MonkeyPatch, library: str, method: str
+) -> None:
+    monkeypatch.setattr(inference, "UNCERTAIN_SECONDS", 0.0)
+    monkeypatch.setattr(inference, "UNCERTAIN_ELEMENTS", 6)
+    module = pytest.importorskip(library)
+    text = f"data = pairs()\nmodel.{method}(pairs().take(5))\nmodel.{method}(data, callbacks=[own])\nseen.append(0)"
+    found = run_text(text, {"model": compiled(module), "own": module.callbacks.Callback()})
+    assert found.stopped and not found.seen and found.consumer.description == f"Model.{method}"
+    assert (found.use.name, found.use.role, found.use.elements) == ("data", "training", 6)
+    assert "The script does not train" in consumption.describe_training(found.use, found.script.uses)
+
+
+def test_inference_begins_at_once_where_it_was_found_before_or_is_asked_for() -> None:
+    for how in ({"training_loop": 0}, {"wanted": "score"}):
+        found = run_text(INFERENCE, **how)
+        assert found.stopped and (found.use.elements, found.use.epochs) == (0, 1) and not found.seen
+    for other in ({"training_loop": 1}, {"wanted": "other"}, {}):
+        assert run_text(INFERENCE, **other).seen == [40]
+
+
+def test_validation_within_fit_on_arrays_is_not_what_the_script_does() -> None:
+    found = run_text("x, y = np.ones([8, 2]), np.ones([8, 1])\nmodel.fit(x, y, validation_data=pairs(), verbose=0)")
+    assert not found.begun and not any(use.inference for use in found.script.uses)
 
 
 def test_script_that_switches_eager_execution_off_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.distributed_input import distribute_like_fit
-from pipetune.capture.fit_consumer import _TAKEN_AHEAD
+from pipetune.capture.fit_consumer import _TAKEN_AHEAD, InferenceConsumer
 from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.edits import Insert, Plan
 from pipetune.core.results import RunFailed, StepSeries
@@ -69,6 +69,18 @@ def by_fit_of_tf_keras(dataset: Any) -> StepSeries:
     return fitted(compiled(pytest.importorskip("tf_keras"))).record_steps(dataset, steps=60, seconds=30.0)
 
 
+def by_predict(dataset: Any) -> StepSeries:
+    model = compiled()
+    found = InferenceConsumer(model, "predict", type(model).predict).record_steps(dataset, steps=60, seconds=30.0)
+    assert model.stop_predicting is False
+    return found
+
+
+def by_evaluate(dataset: Any) -> StepSeries:
+    model = compiled()
+    return InferenceConsumer(model, "evaluate", type(model).evaluate).record_steps(dataset, steps=60, seconds=30.0)
+
+
 def by_a_step(dataset: Any) -> StepSeries:
     return loop_consumer.StepConsumer(lambda x, y: None).record_steps(dataset, steps=60, seconds=30.0)
 
@@ -95,7 +107,7 @@ def by_a_loop(dataset: Any) -> StepSeries:
     return in_a_loop(loop_consumer.LoopConsumer(), dataset)
 
 
-@pytest.mark.parametrize("record", [by_fit, by_fit_of_tf_keras, by_a_step, by_a_loop])
+@pytest.mark.parametrize("record", [by_fit, by_fit_of_tf_keras, by_predict, by_evaluate, by_a_step, by_a_loop])
 def test_waits_show_the_slow_elements_and_epochs_end_where_they_do(record: Record) -> None:
     found = record(slow_pairs())
     assert found.wait_seconds is not None and len(found.step_seconds) == len(found.wait_seconds) == 60

@@ -22,7 +22,7 @@ MAPPED = [SLICES, "map", "batch"]
 
 ALONE = ("run_eagerly", "raises_in_its_loop", "tf_keras_fit", "class_method", "adapt_preview", "fit_validation_leak",
          "parameter_server", "raises_before", "exits_before", "no_dataset", "built_not_consumed", "empty_dataset",
-         "trains_in_subprocess")  # fmt: skip
+         "trains_in_subprocess", "inference")  # fmt: skip
 KINDS = ("strings", "varying_shape", "ragged_sparse", "nested_namedtuple", "one_batch")
 WORKED: dict[str, tuple[str, ...] | Script] = {
     **dict.fromkeys(ALONE, ()),
@@ -195,6 +195,13 @@ def test_files_of_a_completed_script_are_kept(worked: Forked) -> None:
     done = completed(worked, "short_loop")
     restoration.restore(str(done.folder / "undo"))
     assert (done.folder / "own" / "prepared").read_text() == "prepared 5"
+
+
+def test_inference_is_measured_where_nothing_trains(worked: Forked) -> None:
+    done = completed(worked, "inference")
+    assert (done.first["consumer"], done.operators) == ("Model.predict", MAPPED)
+    assert "predicted 6400" in done.log
+    assert_measured_with_steps(done)
 
 
 @pytest.mark.exhaustive
