@@ -19,8 +19,6 @@ _ROWS = 256  # elements per batch while counting; they are held as they are: som
 _LOOK = 9  # elements, by judgement: one at a time, to see whether a batch of them may be counted at once
 _AT_ONCE = 0.25  # of the time limit, by judgement: what counting a batch may take
 
-_GENERATOR_SECONDS = 2.0  # by judgement: a cache of one that takes longer is seldom filled within the time for trials
-
 _OPENING = frozenset(
     {"Const", "FlatMapDataset", "Identity", "NoOp", "Placeholder", "Reshape", "TFRecordDataset", "TensorSliceDataset"}
 )
@@ -33,12 +31,13 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
     """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
 
     The lengths in TFRecord files tell how many records they have. Of other files the pipeline is iterated up to its
-    last reader once, without decoding anything, and so are Python generators, for two seconds at most; downstream of
-    them the counts are computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown operator
-    are left out.
+    last reader once, without decoding anything, and so are Python generators, also those in an interleave; downstream
+    of them the counts are computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown
+    operator are left out.
 
     Args:
-        limit_seconds: time limit for iterating one reader.
+        source: the live pipeline.
+        limit_seconds: time limit for iterating one reader or generator.
     """
     pipeline = source.pipeline
     counts = {node.id: node.cardinality for node in pipeline if node.cardinality >= 0}
@@ -46,9 +45,7 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
         if node.id in counts:
             continue
         found = _from_upstream(node, counts)
-        if found is None and node.op == "from_generator":
-            found = _iterate(source.datasets[node.id], min(limit_seconds, _GENERATOR_SECONDS))
-        elif found is None and _reads_records(node, pipeline):
+        if found is None and _can_be_iterated(node, pipeline):
             found = _records(source, node, limit_seconds)
             found = _iterate(source.datasets[node.id], limit_seconds) if found is None else found
         if found is not None:
@@ -56,12 +53,12 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
     return counts
 
 
-def _reads_records(node: Node, pipeline: Pipeline) -> bool:
-    """Whether `node` is a reader that can be iterated only to count it: no Python, no side effects, no map upstream."""
+def _can_be_iterated(node: Node, pipeline: Pipeline) -> bool:
+    """Whether `node` is a reader or a generator that is iterated only to count it: no side effects, no map upstream."""
     function = node.function
-    if node.op not in _READING:
-        return False
-    if function is not None and (function.python or function.side_effects or function.writes_variables):
+    if node.op == "from_generator":
+        return True
+    if node.op not in _READING or (function is not None and (function.side_effects or function.writes_variables)):
         return False
     return all(above.op not in ("map", "repeat", "from_generator", "opaque") for above in pipeline.upstream(node.id))
 

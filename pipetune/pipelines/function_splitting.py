@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -46,7 +47,9 @@ def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:
 def last_call_before(
     function: Any, ops: Sequence[Any], statements: Sequence[int], place: int
 ) -> tuple[int, int, str] | None:
-    """Returns where the last call of a user's function ended before an op, in the statement that created this op.
+    """Returns where the last call of a function ended before an op, in the statement that created this op.
+
+    Of calls of a library's functions, such as `tf.image.resize`, these count that the statement evaluates first.
 
     Args:
         statements: the `statement_indices` of the ops.
@@ -59,7 +62,7 @@ def last_call_before(
     traced = _TracedSource.of(function)
     if traced is None:
         return None
-    called = [traced.called(op) for op in ops]
+    called = [traced.called(op, statement) for op, statement in zip(ops, statements, strict=True)]
     position = place
     while position and called[position - 1] in ("", called[place]):
         position -= 1
@@ -74,6 +77,8 @@ class _TracedSource:
 
     code: CodeType
     lines: tuple[tuple[int, int], ...]  # the first and the last line of each statement of its body
+    library: tuple[Mapping[tuple[str, str], str], ...]
+    """Of each statement, what it calls of libraries before anything else: by file and name there, how it names it."""
 
     @classmethod
     def of(cls, function: Any) -> _TracedSource | None:
@@ -92,17 +97,25 @@ class _TracedSource:
         if len(found) != 1:
             return None
         body = found[0].body if isinstance(found[0], ast.FunctionDef) else [found[0].body]
-        return cls(code, tuple((one.lineno, one.end_lineno or one.lineno) for one in body))
+        lines = tuple((one.lineno, one.end_lineno or one.lineno) for one in body)
+        return cls(code, lines, tuple(_library_calls(one, function.__globals__) for one in body))
 
     def line(self, op: Any) -> int | None:
         """Returns the line of the body that ran when an op was created: that of the function's outermost frame."""
         return next((int(frame.lineno) for frame in op.traceback or () if self._is_frame(frame)), None)
 
-    def called(self, op: Any) -> str:
-        """Returns the user's function that the body called directly, and that created an op; "" if there is none."""
+    def called(self, op: Any, statement: int) -> str:
+        """Returns the function that a statement of the body called directly, and that created an op; "" if none did."""
         inside = dropwhile(lambda frame: not self._is_frame(frame), op.traceback or ())
-        called = next((one for one in inside if not self._is_frame(one) and _AUTOGRAPH not in one.filename), None)
-        return "" if called is None or is_library(called.filename) else str(called.name).removeprefix("tf__")
+        called = next(
+            (one for one in inside if not self._is_frame(one) and not any(part in one.filename for part in _BETWEEN)),
+            None,
+        )
+        if called is None:
+            return ""
+        if is_library(called.filename):
+            return self.library[statement].get((called.filename, called.name), "")
+        return str(called.name).removeprefix("tf__")
 
     def _is_frame(self, frame: Any) -> bool:
         name = self.code.co_name
@@ -111,8 +124,58 @@ class _TracedSource:
         return frame.filename == self.code.co_filename and frame.name in names and within
 
 
-_AUTOGRAPH = os.path.join("tensorflow", "python", "autograph", "")
-"""Frames of these files lie between a function and what it calls."""
+_BETWEEN = tuple(os.path.join("tensorflow", "python", part, "") for part in ("autograph", "util"))
+"""Frames of files in these folders lie between a function and what it calls."""
+
+
+def _library_calls(line: ast.AST, variables: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Returns the functions of libraries that a statement calls before anything else, with its names for them.
+
+    Each name occurs once in it, so that it says which call is meant. The keys are file and name of the function.
+    """
+    names = [_last_name(one) for one in ast.walk(line) if isinstance(one, ast.Call)]
+    found = {}
+    for call in _evaluated_first(line):
+        name, code = _last_name(call), getattr(_function_named(call.func, variables), "__code__", None)
+        if names.count(name) == 1 and isinstance(code, CodeType) and is_library(code.co_filename):
+            found[code.co_filename, code.co_name] = name
+    return found
+
+
+def _evaluated_first(line: ast.AST) -> Iterator[ast.Call]:
+    """Yields the calls that begin a statement, or an expression: the last one is evaluated before anything else."""
+    node: ast.AST | None = line
+    while node is not None:
+        match node:
+            case ast.Call(args=arguments):
+                yield node
+                node = arguments[0] if arguments else None
+            case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]) | ast.BinOp(left=first):
+                node = first
+            case (
+                ast.Assign(value=value)
+                | ast.Return(value=value)
+                | ast.Subscript(value=value)
+                | ast.Attribute(value=value)
+            ):
+                node = value
+            case _:
+                node = None
+
+
+def _last_name(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def _function_named(name: ast.expr, variables: Mapping[str, Any]) -> Any:
+    """Returns what a name such as `tf.image.resize` stands for, without its decorators; None if that is not known."""
+    path: list[str] = []
+    while isinstance(name, ast.Attribute):
+        path, name = [name.attr, *path], name.value
+    value = variables.get(name.id) if isinstance(name, ast.Name) else None
+    for one in path:
+        value = getattr(value, one, None) if isinstance(value, ModuleType) else None
+    return inspect.unwrap(value) if callable(value) else None
 
 
 class CannotSplit(Exception):

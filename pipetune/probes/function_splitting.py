@@ -54,13 +54,18 @@ def _probe(source: live.LivePipeline, node: Node) -> FunctionSplit:
         return FunctionSplit(kind, why_not=f"its graph cannot be split ({type(error).__name__})")
 
 
-def _cut_before(whole: SplittableFunction, place: int) -> tuple[int, int | None, str]:
-    """Returns the number of ops before the cut, the index of the statement there, and the call in it that ends there.
+Cut = tuple[int, int | None, str]
+"""The number of ops before a cut, the index of the statement there, and the call in it that ends there."""
 
-    The cut is before the statement of an op; or, if earlier statements do no work, behind the last call of a user's
-    function in it, or (then the index is None) before the op.
+
+def _cuts_before(whole: SplittableFunction, place: int) -> list[Cut]:
+    """Returns where a function may be cut before an op, the one with the longer first part last.
+
+    Before the statement of the op, and behind the last call of a function in it; if neither leaves any work to the
+    first part, before the op (then the index is None).
 
     Args:
+        whole: the function.
         place: index of the op.
 
     Raises:
@@ -69,24 +74,36 @@ def _cut_before(whole: SplittableFunction, place: int) -> tuple[int, int | None,
     function = tensorflow_private.python_function(whole.traced)
     statements = statement_indices(function, whole.ops)
     if statements is not None:
-        between = statements.index(statements[place])
-        if whole.working_ops(whole.ops[:between]):
-            return between, statements[place], ""
-        call = last_call_before(function, whole.ops, statements, place)
-        if call is not None and whole.working_ops(whole.ops[: call[0]]):
-            return call
+        cuts: list[Cut | None] = [
+            (statements.index(statements[place]), statements[place], ""),
+            last_call_before(function, whole.ops, statements, place),
+        ]
+        if found := [one for one in cuts if one is not None and whole.working_ops(whole.ops[: one[0]])]:
+            return found
     if not whole.working_ops(whole.ops[:place]):
         raise CannotSplit("it does no work before that")
-    return place, None, ""
+    return [(place, None, "")]
 
 
 def _split(
     source: live.LivePipeline, node: Node, whole: SplittableFunction, place: int, kind: SplitPosition
 ) -> FunctionSplit:
-    position, statement, call = _cut_before(whole, place)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
+    sampled = not _python_upstream(source.pipeline, node)
+
+    def made_by(cut: Cut) -> tuple[Any, float | None]:
+        with tensorflow_private.reusing_traced_functions():
+            head = above.map(whole.head(cut[0]))
+        return head, _element_bytes(head, sampled=sampled)
+
+    cut, *longer = _cuts_before(whole, place)
+    head, size = made_by(cut)
+    for other in longer:  # more is computed once, if it takes no more memory
+        other_head, other_size = made_by(other)
+        if size is not None and other_size is not None and other_size <= size:
+            cut, head, size = other, other_head, other_size
+    position, statement, call = cut
     with tensorflow_private.reusing_traced_functions():
-        head = above.map(whole.head(position))
         tail = head.map(whole.tail(position))
     if tail.element_spec != original.element_spec:
         raise CannotSplit("its static shapes would be lost")
@@ -94,7 +111,7 @@ def _split(
         kind,
         position=position,
         spec=str(head.element_spec),
-        element_bytes=_element_bytes(head, sampled=not _python_upstream(source.pipeline, node)),
+        element_bytes=size,
         head=functions.read_facts(head._map_func).digest,
         tail=functions.read_facts(tail._map_func).digest,
         statement=statement,

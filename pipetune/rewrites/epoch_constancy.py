@@ -202,7 +202,7 @@ def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -
     """Returns the constancy of `node` alone, without its inputs; `is_ended` as in `constancy_after`."""
     unread = operator_facts(node.op).takes_function and node.function is None
     endless = node.op == "repeat" and node.argument("count") in (None, INFINITE)
-    taken_to_repeat = context.python_repeats and node.op == "from_generator"  # whatever it does
+    draws = node.op != "shuffle" and draws_random_numbers(node, python_repeats=context.python_repeats)
     for differs, why in (
         (is_unknown(node), "it is unknown what this operator does"),
         (unread, "nothing is known about its function"),
@@ -211,7 +211,7 @@ def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -
             f"the script writes the file {basename(context.rewritten_file)} again while it trains",
         ),
         (runs_python(node) and not context.python_repeats, "it runs Python, which may return something else each time"),
-        (draws_random_numbers(node) and node.op != "shuffle" and not taken_to_repeat, "it draws random numbers"),
+        (draws, "it draws random numbers"),
         (bool(describe_state(node)), f"its function {describe_state(node)}"),
         (endless and not is_ended, "it repeats endlessly: the cache would never be complete"),
         (

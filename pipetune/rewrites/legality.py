@@ -35,9 +35,15 @@ def runs_python(node: Node) -> bool:
     return node.function.python
 
 
-def draws_random_numbers(node: Node) -> bool:
-    """Whether the operator or its function draws random numbers."""
-    if operator_facts(node.op).random or any(inner.random for inner in inner_operator_facts(node)):
+def draws_random_numbers(node: Node, *, python_repeats: bool = False) -> bool:
+    """Whether the operator or its function draws random numbers.
+
+    Args:
+        node: the operator.
+        python_repeats: whether generators, the operator itself or inside of it, are taken to repeat what they yield.
+    """
+    kinds = (operator_facts(node.op), *inner_operator_facts(node))
+    if any(one.random and not (one.python and python_repeats) for one in kinds):
         return True
     if node.function is None:
         return operator_facts(node.op).takes_function

@@ -60,7 +60,6 @@ SILENT: list[Row] = [
      " | batch 3 elements=10 bytes=1k spec=TensorSpec(shape=(None,2))", "rejects a shorter last batch"),
     ("random elements=10 bytes=1k | map | batch 2", "draws random numbers"),
     ("opaque elements=10 bytes=1k | map | batch 2", "unknown what this operator does"),
-    ("list_files | interleave inner=GeneratorDataset elements=10 bytes=1k", "runs Python"),
     ("list_files | interleave inner=TFRecordDatasetV2+ShuffleDatasetV3 elements=9 bytes=1k", "random"),
     ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", _EARLY),
     (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b", _EARLY),
@@ -136,6 +135,7 @@ def test_only_the_deciding_operator_gives_a_reason() -> None:
         ("range 10 | map python elements=10 bytes=1k | batch 2", _cache("n2")),
         ("range 10 | filter python elements=10 bytes=1k | batch 2", _cache("n2")),
         ("from_generator elements=10 bytes=1k | map bytes=1k | batch 2", _cache("n2")),
+        ("range 3 | interleave inner=from_generator elements=10 bytes=1k | batch 2", _cache("n2")),
         (f"{_SHUFFLED} | map python bytes=1k | batch 2", _moved("n1>n2")),
     ],
 )

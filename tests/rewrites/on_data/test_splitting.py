@@ -132,13 +132,22 @@ def _behind_a_call(image: Any, label: Any) -> Any:
     return _flipped(_small(image)), label
 
 
+def _resized_in_the_statement(size: list[int]) -> Callable[..., Any]:
+    def resized(image: Any, label: Any) -> Any:
+        image = tf.cast(image, tf.float32)
+        image = tf.image.random_flip_left_right(tf.image.resize(image, size) / 255.0)
+        return image, label
+
+    return resized
+
+
 DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
     "seeded": (_seeded, 1, 2),
     "unseeded, a captured tensor, three handed on": (_unseeded, 2, 3),
     "a check, a loop, a table, tensors given twice": (_checked, 4, 4),
     "in a branch": (_in_a_branch, 1, 2),
     "in one expression": (
-        lambda image, label: (tf.image.random_flip_left_right(tf.image.resize(image, [8, 7])), label), None, 2),
+        lambda image, label: (tf.image.random_flip_left_right(tf.cast(image, tf.float32) * 2), label), 0, 2),
     "in a method": (_Reader().read, 1, 2),
     "in a function that another one returns": (_Reader().reads(True), 1, 2),
     "in a traced function": (_in_a_function_of_tensorflows, 1, 2),
@@ -199,15 +208,24 @@ def test_head_before_python_is_cached(function: Callable[..., Any], kind: SplitP
 
 
 @pytest.mark.parametrize(
-    ("function", "call"),
+    ("function", "statement", "call"),
     [
-        (_behind_a_call, "_small"),
-        (lambda image, label: (_flipped(_seeded(image, label)[0] * 0.5 + tf.cast(label, tf.float32)), label), ""),
+        (_behind_a_call, 0, "_small"),
+        (lambda image, label: (tf.image.random_flip_left_right(tf.image.resize(image, [8, 7])), label), 0, "resize"),
+        (_resized_in_the_statement([2, 2]), 1, "resize"),
+        (_resized_in_the_statement([64, 64]), 1, ""),  # the cache would be larger
+        (lambda image, label: (_flipped(_seeded(image, label)[0] * 0.5 + tf.cast(label, tf.float32)), label), None, ""),
+        # two calls of that name, one that is not always evaluated, and one that is not the first
+        (lambda image, _: _flipped(tf.cast(tf.cast(image, tf.float32), tf.float64)), None, ""),
+        (lambda image, _: _flipped(tf.cast(image, tf.float32) if image.shape else image), None, ""),
+        (lambda image, label: (label + 1, _flipped(tf.cast(image, tf.float32))), None, ""),
     ],
 )
-def test_call_in_front_of_the_first_draw_is_named(function: Callable[..., Any], call: str) -> None:
+def test_call_in_front_of_the_first_draw_is_named(
+    function: Callable[..., Any], statement: int | None, call: str
+) -> None:
     source, cut = found_cut(images().map(function).batch(4))
-    assert (cut.call, cut.statement) == (call, 0 if call else None)
+    assert (cut.call, cut.statement) == (call, statement)
     assert compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT).equal
 
 
@@ -326,12 +344,23 @@ def flip(y):
 """
 
 
-def test_patched_source_splits_behind_a_call(tmp_path: Path) -> None:
-    text = SCRIPT.replace("def augment", _HELPERS + "def augment")
-    text = text.format("map(lambda x, i: (flip(small(x)), i))", _SHUFFLE)
-    sample = script(tmp_path, text, above="\n" * 9)
+@pytest.mark.parametrize(
+    ("given", "call", "head", "tail"),
+    [
+        ("flip(small(x))", "small", "small(x)", "lambda y, i: (flip(y), i)"),
+        (
+            "tf.image.random_crop(tf.image.resize(x, [8, 7]), [5, 5, 3])",
+            "resize",
+            "tf.image.resize(x, [8, 7])",
+            "lambda resize_result, i: (tf.image.random_crop(resize_result, [5, 5, 3]), i)",
+        ),
+    ],
+)
+def test_patched_source_splits_behind_a_call(tmp_path: Path, given: str, call: str, head: str, tail: str) -> None:
+    text = SCRIPT.replace("def augment", _HELPERS + "def augment").format(f"map(lambda x, i: ({given}, i))", _SHUFFLE)
+    sample = script(tmp_path, text, above="\n" * (9 + len(call)))
     source, cut = found_cut(sample.run().ds)
-    assert cut.call == "small"
+    assert cut.call == call
     rewrite = Rewrite("split-map", "n1", Safety.STATISTICAL, tuple(_cached("n1", cut)), "x.")
-    expected = "    .map(lambda x, i: (small(x), i))\n    .cache()\n    .map(lambda y, i: (flip(y), i))\n"
+    expected = f"    .map(lambda x, i: ({head}, i))\n    .cache()\n    .map({tail})\n"
     check_patch(sample, source, rewrite, expected=expected, elements=15)
