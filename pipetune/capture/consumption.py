@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -186,12 +186,27 @@ def variable_name(frame: FrameType | None, dataset: Any) -> str:
 
     Attributes of the object whose method runs count, too: `train` for `self.train`.
     """
+    return _first_of_variables(frame, lambda name, value: name if value is dataset else "")
+
+
+def place_in_table(frame: FrameType | None, dataset: Any) -> str:
+    """Returns where a dict, list or tuple in a variable holds the dataset: `tests['a']`; '' if none does."""
+
+    def place(name: str, value: Any) -> str:
+        items = value.items() if type(value) is dict else enumerate(value) if type(value) in (list, tuple) else ()
+        return next((f"{name}[{key!r}]" for key, one in items if one is dataset), "")
+
+    return _first_of_variables(frame, place)
+
+
+def _first_of_variables(frame: FrameType | None, text_of: Callable[[str, Any], str]) -> str:
+    """Returns the first text that is not empty, of the variables in `frame` and in the user frames that called it."""
     while frame is not None:
         attributes: dict[str, Any] = getattr(frame.f_locals.get("self"), "__dict__", {})
         for scope in (frame.f_locals, attributes, frame.f_globals):
             for name, value in list(scope.items()):
-                if value is dataset and not name.startswith("_"):
-                    return name
+                if not name.startswith("_") and (text := text_of(name, value)):
+                    return text
         frame, _ = call_sites.user_frame(frame.f_back)
     return ""
 

@@ -50,6 +50,10 @@ class KnownVariables:
         """Returns what is known where a frame is."""
         return cls({**frame.f_globals, **frame.f_locals}, assigned)
 
+    def with_names(self, names: Mapping[str, Any]) -> KnownVariables:
+        """Returns what is known where these variables have these values, too."""
+        return KnownVariables({**self._names, **names}, self._assigned - names.keys())
+
     def may_hold(self, tests: Iterable[ast.expr]) -> bool:
         """Whether all of these conditions may be true."""
         return all(self.truth(test) is not False for test in tests)

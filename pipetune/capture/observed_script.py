@@ -256,7 +256,8 @@ class ObservedScript:
             if dataset is training.dataset or (use is not None and use.role not in ("preview", "evaluation")):
                 continue
             if use is None:
-                use = Consumption(dataset, variable_name(frame, dataset), "validation", how)
+                name = variable_name(frame, dataset) or consumption.place_in_table(frame, dataset)
+                use = Consumption(dataset, name, "validation", how)
                 self._attach(use)
             (code, _), line = path[0], call_sites.span_of(path[0])[0]
             use.role, use.call_path, use.file, use.line = "validation", path, code.co_filename, line or 0

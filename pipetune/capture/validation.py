@@ -19,6 +19,7 @@ from pipetune.pipelines import call_sites
 
 _LEAVING = ast.Return | ast.Break | ast.Continue
 _MOST_CALLS = 3  # functions inside each other that are followed, by judgement
+_MOST_ITERATIONS = 9  # of a loop over datasets, by judgement
 _AFTER = {"on_epoch_end": False, "on_train_batch_end": True, "on_batch_end": True}
 """The methods of a Keras callback that may validate, and whether they run after a step."""
 
@@ -111,10 +112,15 @@ def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Ite
                     return
             case ast.With(body=inner) | ast.Try(body=inner):
                 yield from _read_by(inner, known, calls)
-            case ast.For(iter=iterated, body=inner):
+            case ast.For(target=target, iter=iterated, body=inner):
                 dataset = _iterated(iterated, known)
-                if dataset is not None and not any(map(known.may_hold, exits_of(inner))):
+                if any(map(known.may_hold, exits_of(inner))):
+                    continue
+                if dataset is not None:
                     yield dataset, statement, 1
+                for names in _names_in_turn(target, iterated, known):
+                    if assigned_in(ast.Module(inner, [])).isdisjoint(names):
+                        yield from _read_by(inner, known.with_names(names), calls)
             case ast.Expr() | ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return():
                 for part in ast.walk(statement):
                     found = list(_read_in_call(part, known, calls)) if isinstance(part, ast.Call) else []
@@ -123,6 +129,23 @@ def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Ite
                     yield from ((dataset, statement, every) for dataset, every in found if dataset is not None)
         if isinstance(statement, _LEAVING):
             return
+
+
+def _names_in_turn(target: ast.expr, iterated: ast.expr, known: KnownVariables) -> Iterator[dict[str, Any]]:
+    """Yields the variables of a loop over a list, or over the values or items of a dict, in each of its iterations."""
+    held: Any = known.value(iterated)
+    match iterated:
+        case ast.Call(func=ast.Attribute(value=owner, attr="values" | "items" as method), args=[]):
+            table = known.value(owner)
+            held = list(getattr(table, method)()) if type(table) is dict else UNKNOWN
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            held = [known.value(one) for one in parts]
+    for item in held if type(held) in (list, tuple) and len(held) <= _MOST_ITERATIONS else ():
+        match target:
+            case ast.Name(id=name):
+                yield {name: item}
+            case ast.Tuple(elts=[*parts]) if type(item) is tuple and len(item) == len(parts):
+                yield {part.id: one for part, one in zip(parts, item, strict=True) if isinstance(part, ast.Name)}
 
 
 def _iterated(expression: ast.expr, known: KnownVariables) -> Any:

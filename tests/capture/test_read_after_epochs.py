@@ -78,6 +78,9 @@ READ = {
     "in a tf.function": "traced(val)",
     "in a method that is a tf.function": "trainer.evaluate_traced(val)",
     "in a static method": "trainer.static(val)",
+    "of a table of data": "for name, data in settings.items():\n        loop_over(data)",
+    "of its values": "for data in settings.values():\n        for x in data:\n            pass",
+    "of several": "for data in ([1], val):\n        loop_over(data)",
     "by Keras": "loss = every or model.fitted.evaluate(val, verbose=0)",
 }
 
@@ -93,6 +96,8 @@ NOT_READ = {
     "another in each epoch": "val = val.skip(0)\n    loop_over(val)",
     "what is no dataset": "loop_over([1, 2])",
     "in a lambda": "look(val)",
+    "of several, which it changes": "for data in [val]:\n        data = data.take(3)\n        loop_over(data)",
+    "of several, until one fails": "for data in [val]:\n        if every:\n            break\n        loop_over(data)",
 }
 
 
@@ -150,7 +155,7 @@ def found(folder: Path, text: str, *, read: bool = True) -> list[tuple[bool, int
 def test_what_each_iteration_of_the_loop_reads_to_its_end(tmp_path: Path, code: str) -> None:
     text = {**READ, **NOT_READ}[code]
     script = f"model.fitted = fitted\nfor epoch in range(1):\n    for x in train:\n        pass\n    {text}\n"
-    line = START.count("\n") + (6 if code == "under what is known" else 5)
+    line = START.count("\n") + (6 if text.startswith(("if ", "for name", "for data")) else 5)
     assert found(tmp_path, script) == ([(True, line, 1, False)] if code in READ else [])
 
 
