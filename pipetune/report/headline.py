@@ -107,7 +107,9 @@ def validation_sentence(session: Session) -> str:
     if result is None or result.input_speedup is None or result.cost is None:
         return ""
     gain, share = result.input_speedup, result.share
-    text = f"Validation: its input runs {interval(gain, words.ratio).text} as fast ({gain.pairs} pairs of passes)"
+    others = [one for one in session.datasets if one is not result and one.role == "validation" and one.share]
+    what = f"Validation on {words.clean(result.pipeline.name)}" if others else "Validation"
+    text = f"{what}: its input runs {interval(gain, words.ratio).text} as fast ({gain.pairs} pairs of passes)"
     if share:
         after = words.percent(validation_share(share, training=gain.median))
         text += f" and takes {after} of the time instead of {words.percent(share)}"
@@ -116,7 +118,10 @@ def validation_sentence(session: Session) -> str:
     patch, plan = session.patch, session.plan
     trains = patch is not None and plan is not None and bool(patch.covered_part(plan).rewrites)
     alone = "" if trains else " The patch is for validation alone."
-    return f"{text}{first}.{alone}"
+    names = words.joined([words.clean(one.pipeline.name) for one in others])
+    too = words.percent(sum(one.share or 0.0 for one in others))
+    left = f" Left as it was: {names}, with {too} of the time; the same may gain there." if others else ""
+    return f"{text}{first}.{alone}{left}"
 
 
 def busy_sentence(session: Session) -> str:

@@ -154,14 +154,19 @@ def with_validation_shares(
     training, step = results[0].cost, profile.consumer.real_seconds
     if training is None or not step:
         return list(results)
-    found = []
-    for result in results:
+
+    def of_each_step(result: DatasetResult) -> float:
+        """Returns the seconds of a pass, divided by the training steps before it."""
         taken = (result.cost.epoch_wall_seconds if result.cost and result.role == "validation" else None) or 0.0
         steps = (result.cost.training_steps if result.cost else None) or training.epoch_elements
-        share = taken / (step * steps + taken) if steps else 0.0
-        much = validation_share(share, training=1 - most_saved) >= VALIDATION_SHARE
-        found.append(replace(result, share=share) if much else result)
-    return found
+        return taken / steps if steps else 0.0
+
+    seconds = [of_each_step(result) for result in results]
+    shares = [one / (step + sum(seconds)) for one in seconds]
+    return [
+        replace(result, share=share) if validation_share(share, training=1 - most_saved) >= VALIDATION_SHARE else result
+        for result, share in zip(results, shares, strict=True)
+    ]
 
 
 def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:

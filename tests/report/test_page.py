@@ -249,6 +249,10 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
         assert (claim(one).big, claim(one).note) == ("4.20x", "faster validation")
     assert "Nothing faster for training." in summary_text(changed)
     assert claim(all_rejected(session)).note == ""
+    others = [replace(validation, input_speedup=None, share=share) for share in (0.2, None, 0.1)]
+    several = claim(replace(changed, datasets=(*changed.datasets, *others))).sentence
+    assert "Validation on validation_ds: its input runs 4.20x" in several
+    assert "Left as it was: validation_ds and validation_ds, with 30 % of the time" in several
     asked = claim(offering(changed, 1.5, 1.1, 1.9))
     assert (asked.big, asked.note) == ("1.50x", "with your approval")
     text = summary_line(replace(changed, patch=tuned.patch))

@@ -87,7 +87,7 @@ def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None
     rare, often = (result("validation", replace(after_skip, training_steps=steps)) for steps in (30_000, 250))
     endless = result("training", DatasetCost())
     rated = stage.with_validation_shares([endless, rare, often, dear], profile)
-    assert [one.share for one in rated] == [None, None, pytest.approx(0.8), None]
+    assert [one.share for one in rated] == [None, None, pytest.approx(0.04 / (0.01 + 0.04 + 10 / 30_000)), None]
 
 
 def test_another_dataset_that_each_step_reads_is_told_where_it_takes_much_of_the_step() -> None:
