@@ -98,6 +98,7 @@ class Consumption:
     readings: LoopReadings = field(default_factory=LoopReadings)  # of a Python loop over it
     every: int = 1  # of validation: so many epochs of training, or steps, for each pass
     every_in_steps: bool = False
+    later_fit: tuple[str, int] | None = None  # another dataset that `fit` trains on further down, and the line
     inference: Consumer | None = None  # of a dataset that `predict` or `evaluate` reads
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
     first_dataset: Any = field(init=False)  # `dataset`, or the first of those that a loop has built one after another
@@ -120,6 +121,9 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
             f"The script does not train: what is said of training below is said of {training.consumer_call} over "
             f"{training.name}{_place(training)}."
         )
+    if training.later_fit is not None:
+        name, line = training.later_fit
+        text += f" Model.fit trains on {name} in line {line}, too: --dataset {name} analyzes that."
     others = [f"{one.name}{_place(one)}" for one in uses if one is not training and one.elements != 1]
     if others:
         text += f" Also consumed: {', '.join(dict.fromkeys(others))}; --dataset NAME analyzes another."

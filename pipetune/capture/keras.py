@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import sys
 import time
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -242,7 +243,28 @@ def _record_fit(script: ObservedScript, model: Any, dataset: Any, given: dict[st
     caller, called = call_sites.user_frame(sys._getframe())
     if caller is not None and called == "around_fit":  # called by the script, not by a library
         use.epochs_certain = is_read_once(caller, method="fit", data=use.variable)
+        use.later_fit = _later_fit(caller, dataset)
     return use
+
+
+def _later_fit(caller: FrameType, dataset: Any) -> tuple[str, int] | None:
+    """Returns what `fit` is called with further down, as after a test of a few batches: a variable, and the line.
+
+    None if it is called with no other dataset that there is already.
+    """
+    variables = {**caller.f_globals, **caller.f_locals}
+    tree = call_sites.syntax_tree(caller.f_code.co_filename)
+    for call in ast.walk(tree) if tree is not None else ():
+        match call:
+            case (
+                ast.Call(func=ast.Attribute(attr="fit"), args=[ast.Name(id=name), *_])
+                | ast.Call(func=ast.Attribute(attr="fit"), keywords=[ast.keyword(arg="x", value=ast.Name(id=name)), *_])
+            ):
+                other = variables.get(name)
+                is_other = isinstance(other, tensorflow_private.DatasetV2) and other is not dataset
+                if is_other and call.lineno > caller.f_lineno:
+                    return name, call.lineno
+    return None
 
 
 def _made_by_creator(model: Any, value: Any) -> Any:

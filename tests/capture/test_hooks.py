@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,23 @@ def test_fit_is_training_and_does_not_return(library: str) -> None:
 def test_epochs_are_certain_where_data_are_read_once(text: str, epochs: int | None, certain: bool) -> None:
     (use,) = run_text(f"train = pairs()\n{text}").script.uses
     assert (use.epochs, use.epochs_certain) == (epochs, certain)
+
+
+@pytest.mark.parametrize(
+    ("text", "later"),
+    [
+        ("model.fit(train.take(3))\nmodel.fit(train, epochs=9)", "trains on train in line 3, too: --dataset train"),
+        ("model.fit(train)\nmodel.fit(x=train, epochs=9)\nmodel.fit(other)", ""),
+        ("model.fit(x=train)\nother = pairs()\nmodel.fit(x=other)\nmodel.fit(model)", ""),
+    ],
+)
+def test_data_that_fit_trains_on_further_down_is_named(text: str, later: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"train = pairs()\n{text}\n")
+    names = {"pairs": pairs, "model": compiled(), "__name__": "__main__"}
+    found = run(lambda: exec(compile(file.read_text(), str(file), "exec"), names))
+    said = consumption.describe_training(found.use, found.script.uses)
+    assert (later in said) if later else ("too" not in said)
 
 
 def test_evaluate_predict_and_adapt_are_not_training() -> None:
