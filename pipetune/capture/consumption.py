@@ -118,8 +118,8 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     text = f"Training: {training.consumer_call} over {training.name}{_place(training)}{sign}."
     if training.inference is not None:
         text = (
-            f"The script does not train: what is said of training below is said of {training.consumer_call} over "
-            f"{training.name}{_place(training)}."
+            f"No training on a dataset was seen: what is said of training below is said of {training.consumer_call} "
+            f"over {training.name}{_place(training)}."
         )
     if training.later_fit is not None:
         name, line = training.later_fit

@@ -128,8 +128,8 @@ def _around_inference(
 ) -> Any:
     """Runs in place of the script's `predict` or `evaluate`, which is measured where the script trains nothing.
 
-    It is taken for what the script does once it has lasted as long as a loop that shows no sign of training, or at
-    the end of the script; at once where that was found before, or where the user asks for its dataset.
+    It is taken for what the script does at its end, or once it has lasted as long as a loop that shows no sign of
+    training, if no training can follow; at once where it was taken before, or where the user asks for its dataset.
     """
     dataset = args[0] if args else kwargs.get("x")
     alone = not (script.lockstep or job_processes.is_multi_worker(getattr(model, "distribute_strategy", None)))
@@ -147,9 +147,20 @@ def _around_inference(
             if script.is_known_to_train(use) or script.target_dataset == use.name:
                 script.begin_inference(use)
             own = kwargs.get("callbacks") or []
-            if script.target_dataset is None and isinstance(own, list):
+            if script.target_dataset is None and isinstance(own, list) and not _may_train(use):
                 kwargs["callbacks"] = [*own, _until_it_is_taken(script, use, callback_base(model))]
     return _around_role(role, script, original, model, *args, **kwargs)
+
+
+_TRAINING = frozenset({"fit", "train", "train_step", "train_on_batch", "apply_gradients", "apply", "minimize"})
+"""Methods that train: a script that calls one of these may evaluate first."""
+
+
+def _may_train(use: Consumption) -> bool:
+    """Whether the files of the functions that read a dataset call what trains, anywhere."""
+    trees = [call_sites.syntax_tree(file) for file in {code.co_filename for code, _ in use.call_path}]
+    calls = (node for tree in trees if tree is not None for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return not all(trees) or any(call_sites.called_name(call) in _TRAINING for call in calls)
 
 
 def _until_it_is_taken(script: ObservedScript, use: Consumption, base: type) -> Any:

@@ -224,12 +224,16 @@ def test_inference_that_lasts_long_is_what_the_script_does(
 ) -> None:
     monkeypatch.setattr(inference, "UNCERTAIN_SECONDS", 0.0)
     monkeypatch.setattr(inference, "UNCERTAIN_ELEMENTS", 6)
+    read = call_sites.syntax_tree  # this file trains
+    monkeypatch.setattr(call_sites, "syntax_tree", lambda file: read("" if file == __file__ else file))
     module = pytest.importorskip(library)
     text = f"data = pairs()\nmodel.{method}(pairs().take(5))\nmodel.{method}(data, callbacks=[own])\nseen.append(0)"
-    found = run_text(text, {"model": compiled(module), "own": module.callbacks.Callback()})
+    names = {"model": compiled(module), "own": module.callbacks.Callback()}
+    assert run_text(f"{text}\nif not seen:\n    model.fit(data)", names).seen == [0], "it may train later"
+    found = run_text(text, names)
     assert found.stopped and not found.seen and found.consumer.description == f"Model.{method}"
     assert (found.use.name, found.use.role, found.use.elements) == ("data", "training", 6)
-    assert "The script does not train" in consumption.describe_training(found.use, found.script.uses)
+    assert "No training on a dataset was seen" in consumption.describe_training(found.use, found.script.uses)
 
 
 def test_inference_begins_at_once_where_it_was_found_before_or_is_asked_for() -> None:
