@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.training_signs import TrainingSigns
-from pipetune.core.distribution import CapturedObject
+from pipetune.core.distribution import INFERENCE, CapturedObject
 from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.pipelines import call_sites
@@ -116,7 +116,7 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     """Returns one sentence on what is taken for training, and one on how to choose another of the uses so far."""
     sign = f" ({training.training_sign})" if training.training_sign else ""
     text = f"Training: {training.consumer_call} over {training.name}{_place(training)}{sign}."
-    if training.inference is not None:
+    if training.consumer_call in INFERENCE:
         text = (
             f"No training on a dataset was seen: what is said of training below is said of {training.consumer_call} "
             f"over {training.name}{_place(training)}."

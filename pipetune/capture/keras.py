@@ -131,25 +131,26 @@ def _around_inference(
     It is taken for what the script does at its end, or once it has lasted as long as a loop that shows no sign of
     training, if no training can follow; at once where it was taken before, or where the user asks for its dataset.
     """
-    dataset = args[0] if args else kwargs.get("x")
-    alone = not (script.lockstep or job_processes.is_multi_worker(getattr(model, "distribute_strategy", None)))
+    call = inspect.signature(original).bind(model, *args, **kwargs)
+    dataset, strategy = call.arguments.get("x"), getattr(model, "distribute_strategy", None)
+    alone = not (script.lockstep or job_processes.is_multi_worker(strategy))
     if isinstance(dataset, tensorflow_private.DatasetV2) and alone and not (script.role() or script.training_begun):
         use = script.record_use(dataset, role, f"Model.{method}")
         if use.role == role:
             use.inference = InferenceConsumer(model, method, original)
             use.loop = next(script.loop_numbers)
-            strategy = getattr(model, "distribute_strategy", None)
             use.distributed_input = distributed_input.distribute_like_fit(strategy, dataset)
+            use.steps_per_epoch = call.arguments.get("steps")
             caller, called = call_sites.user_frame(sys._getframe())
             if caller is not None and called == "_around_inference":
                 use.epochs_certain = is_read_once(caller, method=method, data=use.variable)
                 use.epochs = 1 if use.epochs_certain else None
             if script.is_known_to_train(use) or script.target_dataset == use.name:
                 script.begin_inference(use)
-            own = kwargs.get("callbacks") or []
+            own = call.arguments.get("callbacks") or []
             if script.target_dataset is None and isinstance(own, list) and not _may_train(use):
-                kwargs["callbacks"] = [*own, _until_it_is_taken(script, use, callback_base(model))]
-    return _around_role(role, script, original, model, *args, **kwargs)
+                call.arguments["callbacks"] = [*own, _until_it_is_taken(script, use, callback_base(model))]
+    return _around_role(role, script, original, *call.args, **call.kwargs)
 
 
 _TRAINING = frozenset({"fit", "train", "train_step", "train_on_batch", "apply_gradients", "apply", "minimize"})

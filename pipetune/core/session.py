@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from pipetune.core.distribution import Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
+from pipetune.core.distribution import INFERENCE, Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
 from pipetune.core.edits import NoProposal, Plan, Rewrite
 from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.pipeline import Pipeline
@@ -271,6 +271,12 @@ class Session:
     def main_dataset(self) -> DatasetResult | None:
         """The main dataset of the session: the first one that was profiled or diagnosed."""
         return next((one for one in self.datasets if one.diagnosis or one.profile), None)
+
+    @property
+    def work(self) -> str:
+        """What the script does with the main dataset: "training", or "inference" where it trains on none."""
+        result = self.main_dataset
+        return "inference" if result is not None and result.consumer in INFERENCE else "training"
 
     @property
     def diagnosis(self) -> Diagnosis | None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS, SplitPosition
-from pipetune.pipelines.call_sites import is_library, syntax_tree
+from pipetune.pipelines.call_sites import called_name, is_library, syntax_tree
 from pipetune.pipelines.functions import called_functions
 from pipetune.pipelines.graph_edits import function_body, graph_with, rebuild_function, specs_of
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
@@ -133,10 +133,10 @@ def _library_calls(line: ast.AST, variables: Mapping[str, Any]) -> dict[tuple[st
 
     Each name occurs once in it, so that it says which call is meant. The keys are file and name of the function.
     """
-    names = [_last_name(one) for one in ast.walk(line) if isinstance(one, ast.Call)]
+    names = [called_name(one) for one in ast.walk(line) if isinstance(one, ast.Call)]
     found = {}
     for call in _evaluated_first(line):
-        name, code = _last_name(call), getattr(_function_named(call.func, variables), "__code__", None)
+        name, code = called_name(call), getattr(_function_named(call.func, variables), "__code__", None)
         if names.count(name) == 1 and isinstance(code, CodeType) and is_library(code.co_filename):
             found[code.co_filename, code.co_name] = name
     return found
@@ -147,7 +147,7 @@ def _evaluated_first(line: ast.AST) -> Iterator[ast.Call]:
     node: ast.AST | None = line
     while node is not None:
         match node:
-            case ast.Call(args=arguments):
+            case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name() | ast.Attribute()), args=arguments):
                 yield node
                 node = arguments[0] if arguments else None
             case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]) | ast.BinOp(left=first):
@@ -161,10 +161,6 @@ def _evaluated_first(line: ast.AST) -> Iterator[ast.Call]:
                 node = value
             case _:
                 node = None
-
-
-def _last_name(call: ast.Call) -> str:
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
 def _function_named(name: ast.expr, variables: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pipetune.core.distribution import COORDINATOR, INFERENCE, InputDistribution
+from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.edits import inserted_caches
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
@@ -201,19 +201,11 @@ def _confirmed(session: Session) -> Headline:
     assert training is not None and training.speedup is not None
     speedup = interval(training.speedup, words.ratio)
     if training.speedup.low > 1:
-        return Headline(
-            "faster", speedup.short, _first_epoch(session), note=f"faster {_work(session)}", speedup=speedup
-        )
+        return Headline("faster", speedup.short, _first_epoch(session), note=f"faster {session.work}", speedup=speedup)
     if training.speedup.high < 1:
         return Headline("slower", speedup.short, "Training runs slower with the plan.", speedup=speedup)
     text = "Training is not proven faster: the interval includes 1.00x."
     return Headline("unproven", speedup.short, text, speedup=speedup)
-
-
-def _work(session: Session) -> str:
-    """Returns what the script does with the data."""
-    result = session.main_dataset
-    return "inference" if result is not None and result.consumer in INFERENCE else "training"
 
 
 def _first_epoch(session: Session) -> str:

@@ -40,6 +40,7 @@ class StepTimes:
     not_overlapped: float = 0.0  # parts of the wait
     start: float = 0.0
     why: str = ""
+    work: str = "training"  # what the steps do
     whose: str = ""  # the worker whose input every step waits for; "" if it is the first
 
     @property
@@ -62,9 +63,10 @@ class StepTimes:
         if self.wait is None:
             return ""
         before, after = words.percent(max(0.0, self.wait.median)), self.tuned_wait
+        waits = f"{self.work.capitalize()} waits for data"
         if after is None:
-            return f"Training waits for data {interval(self.wait, words.percent).text} of each step."
-        return f"Training waits for data {words.percent(after)} of each step, before {before}."
+            return f"{waits} {interval(self.wait, words.percent).text} of each step."
+        return f"{waits} {words.percent(after)} of each step, before {before}."
 
 
 def step_times(session: Session) -> StepTimes:
@@ -90,6 +92,7 @@ def step_times(session: Session) -> StepTimes:
         not_overlapped=scale * (consumer.overlap_lost_seconds or 0.0),
         start=scale * (consumer.start_wait_seconds or 0.0),
         why=words.clean(consumer.why or training.why) or "it was not measured",
+        work=session.work,
         whose=whose,
     )
 

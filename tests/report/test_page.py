@@ -17,6 +17,7 @@ from pipetune.core.settings import Command
 from pipetune.report.blocks import Checks, Commands, Diff, Facts
 from pipetune.report.page import page
 from pipetune.report.patch import why_no_patch
+from pipetune.report.step_times import step_times
 from tests.report import reading
 from tests.report import sessions as samples
 from tests.report.reading import blocks, claim, ids, sentences, summary_line, summary_text, told, with_main, with_part
@@ -224,6 +225,12 @@ def test_a_plan_that_cannot_be_written_says_why():
     twice = with_part(session, "patch", not_covered=2 * patch.not_covered)
     assert sentences(twice, "answer") == said  # of two branches that one call makes
     assert commands(session)[0] == "pipetune run --plan reports/train/plan.json train.py --epochs 3"
+
+
+def test_a_script_that_only_predicts_is_told_of_inference():
+    session = with_main(samples.photos(), consumer="Model.predict")
+    assert claim(session).note == "faster inference"
+    assert step_times(session).wait_change.startswith("Inference waits for data")
 
 
 def test_slow_validation_is_no_warning_where_the_patch_changes_it():
