@@ -158,10 +158,15 @@ _TRAINING = frozenset({"fit", "train", "train_step", "train_on_batch", "apply_gr
 
 
 def _may_train(use: Consumption) -> bool:
-    """Whether the files of the functions that read a dataset call what trains, anywhere."""
-    trees = [call_sites.syntax_tree(file) for file in {code.co_filename for code, _ in use.call_path}]
-    calls = (node for tree in trees if tree is not None for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return not all(trees) or any(call_sites.called_name(call) in _TRAINING for call in calls)
+    """Whether the files of the functions that read a dataset call what trains, anywhere; also where that is unknown."""
+    return any(_calls_what_trains(file) for file in {code.co_filename for code, _ in use.call_path})
+
+
+@functools.cache
+def _calls_what_trains(file: str) -> bool:
+    tree = call_sites.syntax_tree(file)
+    nodes = ast.walk(tree) if tree is not None else ()
+    return tree is None or any(isinstance(one, ast.Call) and call_sites.called_name(one) in _TRAINING for one in nodes)
 
 
 def _until_it_is_taken(script: ObservedScript, use: Consumption, base: type) -> Any:

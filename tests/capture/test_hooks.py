@@ -224,8 +224,8 @@ def test_inference_that_lasts_long_is_what_the_script_does(
 ) -> None:
     monkeypatch.setattr(inference, "UNCERTAIN_SECONDS", 0.0)
     monkeypatch.setattr(inference, "UNCERTAIN_ELEMENTS", 6)
-    read = call_sites.syntax_tree  # this file trains
-    monkeypatch.setattr(call_sites, "syntax_tree", lambda file: read("" if file == __file__ else file))
+    reads = inference._calls_what_trains  # this file trains
+    monkeypatch.setattr(inference, "_calls_what_trains", lambda file: file != __file__ and reads(file))
     module = pytest.importorskip(library)
     text = f"data = pairs()\nmodel.{method}(pairs().take(5))\nmodel.{method}(data, callbacks=[own])\nseen.append(0)"
     names = {"model": compiled(module), "own": module.callbacks.Callback()}
