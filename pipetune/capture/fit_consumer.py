@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 from pipetune import tensorflow_private
@@ -50,7 +51,6 @@ class FitConsumer:
         self._distributed_input = handed
         self._elements_per_step = handed.handover().elements_per_step if handed is not None else 1
         self._model, self._fit, self._kept_arguments = model, original_fit, dict(kept)
-        self._callback_list = callback_list(model)
         self._steps_per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
         self._multi_step_functions: dict[int, Any] = {}  # cached training functions with several steps per call
@@ -122,7 +122,7 @@ class FitConsumer:
             RunFailed: `fit` raised, or the data ran out.
         """
         with self._keeping_history():
-            clock = _fit_clock(self._callback_list, self._model, steps, warmup)
+            clock = _fit_clock(self._model, steps, warmup)
             free_iterators()
             started = time.perf_counter()
             self._run_fit(endless(dataset, self._distributed_input), calls=clock.calls_wanted, callbacks=clock)
@@ -159,9 +159,7 @@ class FitConsumer:
                 self._run_fit(
                     endless(dataset, self._distributed_input) if relay is None else relay.dataset,
                     calls=-(-steps // self._steps_per_call),
-                    callbacks=_recording_calls(
-                        self._callback_list, self._model, recorder, relay, self._steps_per_call, flag=flag
-                    ),
+                    callbacks=_recording_calls(self._model, recorder, relay, self._steps_per_call, flag=flag),
                 )
         finally:
             setattr(self._model, flag, before)
@@ -235,28 +233,14 @@ _TAKEN_AHEAD = "Batches are copied to the devices before the steps need them, so
 
 
 def _recording_calls(
-    callback_list: type,
-    model: Any,
-    recorder: StepRecorder,
-    relay: InputRelay | None,
-    steps_per_call: int,
-    *,
-    flag: str,
+    model: Any, recorder: StepRecorder, relay: InputRelay | None, steps_per_call: int, *, flag: str
 ) -> Any:
     """Returns a Keras CallbackList that records each call of the training function, and ends `fit` after enough.
 
-    It replaces the list for the reason given in `_fit_clock`.
-
-    Args:
-        callback_list: its base class.
-        model: the Keras model.
-        recorder: what records the steps.
-        relay: through which the elements pass; None where they do not.
-        steps_per_call: training steps in each call.
-        flag: the attribute of the model that ends `fit`, or another method.
+    It replaces the list for the reason given in `_fit_clock`. `flag` is the attribute of the model that ends `fit`.
     """
 
-    class Recording(callback_list):
+    class Recording(callbacks_of(model).CallbackList):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(add_history=True, model=model, epochs=1, verbose=0)
 
@@ -284,7 +268,7 @@ def _unknown() -> tuple[None, bool]:
     return None, False
 
 
-def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> Any:
+def _fit_clock(model: Any, measured: int, skipped: int) -> Any:
     """Returns a Keras CallbackList that reads the clocks after call number `skipped` and `measured` calls later.
 
     It replaces the list instead of adding a callback to it: a callback with batch methods makes tf_keras, and a Keras
@@ -292,7 +276,7 @@ def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> 
     with fetching the next input, as they do for the user. (Keras 3.15 on TensorFlow always reads the values.)
     """
 
-    class Clock(callback_list):
+    class Clock(callbacks_of(model).CallbackList):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(add_history=True, model=model, epochs=1, steps=measured + skipped + 1, verbose=0)
             self.ended = 0
@@ -337,26 +321,15 @@ def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> 
     return Clock()
 
 
-def callback_list(model: Any) -> type:
-    """Returns the `CallbackList` class of the Keras version that the model was created with."""
+def callbacks_of(model: Any) -> ModuleType:
+    """Returns the module of callbacks of the Keras version that the model was created with."""
     if is_tf_keras(model):
         import tf_keras
 
-        return tf_keras.callbacks.CallbackList  # type: ignore[no-any-return]
+        return tf_keras.callbacks  # type: ignore[no-any-return]
     import keras
 
-    return keras.callbacks.CallbackList  # type: ignore[no-any-return]
-
-
-def callback_base(model: Any) -> type:
-    """Returns the `Callback` class of the Keras version that the model was created with."""
-    if is_tf_keras(model):
-        import tf_keras
-
-        return tf_keras.callbacks.Callback  # type: ignore[no-any-return]
-    import keras
-
-    return keras.callbacks.Callback  # type: ignore[no-any-return]
+    return keras.callbacks  # type: ignore[no-any-return]
 
 
 def is_tf_keras(model: Any) -> bool:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
-from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, build_optimizer, callback_base, is_tf_keras
+from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, build_optimizer, callbacks_of, is_tf_keras
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS, UNCERTAIN_SECONDS
@@ -149,7 +149,7 @@ def _around_inference(
                 script.begin_inference(use)
             own = call.arguments.get("callbacks") or []
             if script.target_dataset is None and isinstance(own, list) and not _may_train(use):
-                call.arguments["callbacks"] = [*own, _until_it_is_taken(script, use, callback_base(model))]
+                call.arguments["callbacks"] = [*own, _until_it_is_taken(script, use, callbacks_of(model).Callback)]
     return _around_role(role, script, original, *call.args, **call.kwargs)
 
 
