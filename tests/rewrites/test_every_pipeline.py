@@ -85,7 +85,7 @@ def _check_constraints(rewrite: Rewrite, pipeline: Pipeline) -> None:
             if function is not None and function.python:
                 assert rewrite.needs
         if isinstance(edit, Insert) and edit.op == "cache":
-            above = {node.op for node in edited.upstream(edit.id)}
+            above = {node.op for node in edited.upstream(edit.id) if (node.op, node.argument("count")) != ("repeat", 1)}
             assert "repeat" not in above or "cache" in above
     # The operators are those of before, with the inserted and without the removed ones.
     inserted = sum(isinstance(edit, Insert | ReplaceSource | SplitFunction) for edit in rewrite.edits)
