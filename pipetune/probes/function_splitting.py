@@ -99,8 +99,10 @@ def _split(
     cut, *longer = _cuts_before(whole, place)
     head, size = made_by(cut)
     for other in longer:  # more is computed once, if it takes no more memory
+        if size is None:
+            break  # the source is too slow to read a sample of it
         other_head, other_size = made_by(other)
-        if size is not None and other_size is not None and other_size <= size:
+        if other_size is not None and other_size <= size:
             cut, head, size = other, other_head, other_size
     position, statement, call = cut
     with tensorflow_private.reusing_traced_functions():

@@ -136,6 +136,7 @@ def test_only_the_deciding_operator_gives_a_reason() -> None:
         ("range 10 | filter python elements=10 bytes=1k | batch 2", _cache("n2")),
         ("from_generator elements=10 bytes=1k | map bytes=1k | batch 2", _cache("n2")),
         ("range 3 | interleave inner=from_generator elements=10 bytes=1k | batch 2", _cache("n2")),
+        ("list_files | interleave inner=GeneratorDataset elements=10 bytes=1k", _cache("n2", safety="REORDERS")),
         (f"{_SHUFFLED} | map python bytes=1k | batch 2", _moved("n1>n2")),
     ],
 )
