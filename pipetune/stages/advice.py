@@ -26,6 +26,7 @@ from pipetune.lint.consumer_advice import (
     python_calls_in_maps,
     selections_in_maps,
     steps_are_small,
+    wait_between_epochs,
 )
 from pipetune.measure.memory import measure_padding
 from pipetune.model.caches import upstream_of_cache
@@ -69,9 +70,13 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
             found += (*suggest_building_once(measured), *suggest_caching_sources(measured))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)
-    advice = _steps_in_one_call(study, profile)
-    if advice is not None:
-        found.append(advice)
+    use, pipeline = study.subject.use, study.subject.source.pipeline
+    steps, place = use.steps_per_epoch, {"file": use.file, "line": use.line}
+    consumer = (
+        wait_between_epochs(pipeline, profile, epochs=use.epochs, steps=steps, **place),
+        _steps_in_one_call(study, profile),
+    )
+    found += filter(None, consumer)
     journal.update(advice=(*journal.session.advice, *found))
 
 

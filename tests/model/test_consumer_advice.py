@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pipetune.core.profile import ConsumerProfile
+from pipetune.core.profile import ConsumerProfile, Finding, Profile
 from pipetune.core.results import Interval
 from pipetune.lint.consumer_advice import (
     CallGains,
@@ -14,7 +15,9 @@ from pipetune.lint.consumer_advice import (
     advise_steps_per_schedule,
     layers_in_maps,
     steps_are_small,
+    wait_between_epochs,
 )
+from tests.lint.uses import use
 from tests.words import parse
 
 
@@ -82,6 +85,49 @@ def test_advice_for_coordinator_points_to_schedule_call() -> None:
     alone = advise_steps_per_schedule(gains(1.3, 1.4, 1.05), workers=1, by_fit=True, file="a.py", line=9)
     assert alone is not None and alone.code == "steps-per-execution" and "a step takes 1.4 ms" in alone.message
     assert "steps_per_execution=32;" in alone.hint
+
+
+ROWS = "range elements=10000 | batch 10"  # 1,000 batches
+
+
+def wait(
+    text: str, step: float | None, *, epochs: int | None = 5, steps: int | None = None, **more: Any
+) -> Finding | None:
+    profile = Profile((), ConsumerProfile("keras-fit", real_seconds=step), cardinality=more.pop("counts", None))
+    pipeline = use(text, **more).pipeline
+    return wait_between_epochs(pipeline, profile, epochs=epochs, steps=steps, file="a.py", line=9)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "more", "count"),
+    [
+        (ROWS, 0.0028, {}, "len(dataset)"),
+        (ROWS, None, {}, "len(dataset)"),
+        (ROWS, 0.0028, {"steps": 300}, "len(dataset)"),  # a new iterator in the fourth epoch
+        (f"{ROWS} | filter", 0.0028, {"counts": {"n2": 500}}, "500"),
+        (f"{ROWS} | filter", 0.0028, {}, "..."),
+    ],
+)
+def test_wait_between_epochs(text: str, step: float | None, more: Any, count: str) -> None:
+    found = wait(text, step, **more)
+    assert found is not None and (found.file, found.line) == ("a.py", 9)
+    assert f"steps_per_epoch={count})" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "more"),
+    [
+        (f"{ROWS} | repeat", 0.0028, {"steps": 1000}),  # one iterator
+        (ROWS, 0.0028, {"epochs": 1}),
+        (ROWS, 0.0028, {"epochs": None}),
+        (ROWS, 0.0028, {"steps": 200}),  # all five epochs end with the data
+        (ROWS, 0.0028, {"options": {"autotune.enabled": False}}),
+        (ROWS, 0.0001, {}),
+        (ROWS, 1.5, {}),  # 60 s in 25 minutes
+    ],
+)
+def test_no_wait_between_epochs(text: str, step: float | None, more: Any) -> None:
+    assert wait(text, step, **more) is None
 
 
 _DRAWING = "writes=random_flip/seed_generator_state python_random"
