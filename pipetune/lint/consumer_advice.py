@@ -91,11 +91,11 @@ def _advice(measured: CallGains, code: str, hint: str, what: str, around: str, f
 
 
 def wait_between_epochs(
-    pipeline: Pipeline, profile: Profile, *, epochs: int | None, steps: int | None = None, file: str, line: int
+    pipeline: Pipeline, profile: Profile, *, epochs: int, steps: int | None = None, by_fit: bool, file: str, line: int
 ) -> Finding | None:
-    """Returns advice to keep one iterator for all epochs of `fit`, or to switch AUTOTUNE off.
+    """Returns advice to keep one iterator for all epochs, or to switch AUTOTUNE off.
 
-    At the end of an epoch `fit` destroys its iterator, which waits until AUTOTUNE's thread ends. Each sleep of that
+    At the end of an epoch its iterator is destroyed, which waits until AUTOTUNE's thread ends. Each sleep of that
     thread is twice as long as the one before, up to 60 s, and the order to end often gets lost: the woken thread looks
     whether it is cancelled before that is set, and sleeps on (TensorFlow 2.21: `OptimizeLoop` in model.cc,
     `StartCancel` in cancellation.cc). Of 90 ends of epochs in seven examples, 39 waited; epochs of 49 s took 78 to 88.
@@ -103,28 +103,31 @@ def wait_between_epochs(
     Args:
         pipeline: the training pipeline as written.
         profile: its profile, with the seconds of a training step.
-        epochs: that the call requests; None if unknown.
-        steps: per epoch, that the call requests; None if an epoch is the whole data.
-        file: of the call.
-        line: of the call.
+        epochs: that the script trains at least.
+        steps: per epoch, that the call of `fit` requests; None if an epoch is the whole data.
+        by_fit: whether Keras makes the iterators; otherwise the script does.
+        file: where the data is consumed.
+        line: where the data is consumed.
 
     Returns:
         None where no other iterator follows, where AUTOTUNE is off, or where the wait is short.
     """
-    elements = pipeline.epoch_elements(profile.cardinality or {})
-    if not epochs or epochs < 2 or pipeline.output.cardinality == INFINITE:
+    has = pipeline.output.cardinality
+    elements = has if has > 0 else pipeline.epoch_elements(profile.cardinality or {})
+    if epochs < 2 or has == INFINITE or pipeline.options.get("autotune.enabled") is False:
         return None
-    if pipeline.options.get("autotune.enabled") is False or (elements and steps and steps * epochs <= elements):
+    if elements and steps and steps * epochs <= elements:
         return None
     if elements and profile.consumer.real_seconds and not 0.2 <= elements * profile.consumer.real_seconds <= 1200:
         return None  # by judgement: too short to matter, or so long that a minute is little
-    count = "len(dataset)" if pipeline.output.cardinality > 0 else elements or "..."
+    count = "len(dataset)" if has > 0 else elements or "..."
+    one = f"fit(dataset.repeat(), steps_per_epoch={count})" if by_fit else f"iter(dataset.repeat()), {count} steps each"
     return Finding(
         "wait-between-epochs",
-        "After each epoch fit may wait for AUTOTUNE's thread, which often sleeps through the order to end: for up to "
-        "as long as the epoch took, at most 60 s.",
-        f"Keep one iterator for all epochs, which does not wait: fit(dataset.repeat(), steps_per_epoch={count}). Or "
-        "set options.autotune.enabled = False, if numbers in place of AUTOTUNE are as fast.",
+        "After each epoch training may wait for AUTOTUNE's thread, which often sleeps through the order to end: for up "
+        "to as long as the epoch took, at most 60 s.",
+        f"Keep one iterator for all epochs, which does not wait: {one}. Or set options.autotune.enabled = False, if "
+        "each map has its num_parallel_calls, and prefetch ends the pipeline: TensorFlow then adds neither.",
         file,
         line,
     )

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pipetune.capture import findings, job_processes
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer
 from pipetune.capture.fit_consumer import FitConsumer
-from pipetune.core.distribution import InputSkew, WorkerInput
+from pipetune.capture.rebuilding import loops_at
+from pipetune.core.distribution import FIT, InputSkew, WorkerInput
 from pipetune.core.edits import Rewrite, inserted_caches
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
@@ -70,13 +71,7 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
             found += (*suggest_building_once(measured), *suggest_caching_sources(measured))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)
-    use, pipeline = study.subject.use, study.subject.source.pipeline
-    steps, place = use.steps_per_epoch, {"file": use.file, "line": use.line}
-    consumer = (
-        wait_between_epochs(pipeline, profile, epochs=use.epochs, steps=steps, **place),
-        _steps_in_one_call(study, profile),
-    )
-    found += filter(None, consumer)
+    found += filter(None, (_wait_between_epochs(study, profile), _steps_in_one_call(study, profile)))
     journal.update(advice=(*journal.session.advice, *found))
 
 
@@ -88,6 +83,20 @@ def _padding_advice(study: Study, profile: Profile, diagnosis: Diagnosis) -> Ite
         return
     operators = tuple(replace(one, padding=padding.get(one.node)) for one in profile.operators)
     yield from suggest_length_buckets(rule_context(study, replace(profile, operators=operators), diagnosis))
+
+
+def _wait_between_epochs(study: Study, profile: Profile) -> Finding | None:
+    use = study.subject.use
+    again = 2 if any(map(loops_at, use.call_path)) else 1
+    return wait_between_epochs(
+        study.subject.source.pipeline,
+        profile,
+        epochs=max(use.epochs or 1, again),
+        steps=use.steps_per_epoch,
+        by_fit=use.consumer_call == FIT,
+        file=use.file,
+        line=use.line,
+    )
 
 
 def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
 from pipetune.core.results import Window
 from pipetune.core.time_plan import TimePlan
+from pipetune.pipelines import call_sites
 from pipetune.stages import advice
 from pipetune.stages.study import Study
 from tests.stages.studies import operators_of, study_of
@@ -51,6 +53,22 @@ def test_several_small_steps_per_call_are_measured(monkeypatch: pytest.MonkeyPat
     assert "with 8 steps per call" in found.message and "with 32 steps per call" in found.message
     assert "advice" in one.journal.session.seconds
     assert model.steps_per_execution == 1
+
+
+def test_wait_between_epochs_is_advised_where_the_data_is_read_again() -> None:
+    slow = Profile((), ConsumerProfile("keras-fit", real_seconds=0.02))  # an epoch of a second
+    once = call_sites.path_from(sys._getframe())
+    for _ in range(1):
+        again = call_sites.path_from(sys._getframe())
+
+    def advised(epochs: int | None, path: call_sites.CallPath) -> bool:
+        one, _ = trained()
+        use = replace(one.subject.use, epochs=epochs, call_path=path)
+        one.subject = replace(one.subject, use=use)
+        advice.advise(one, slow, BALANCED)
+        return [found.code for found in one.journal.session.advice] == ["wait-between-epochs"]
+
+    assert [advised(3, once), advised(1, once), advised(None, once), advised(None, again)] == [True, False, False, True]
 
 
 @pytest.mark.parametrize("rule", ["cache", "prefetch"])
