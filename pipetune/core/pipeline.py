@@ -172,6 +172,11 @@ class Node:
         return self.op
 
     @property
+    def made_by_list_files(self) -> bool:
+        """Whether it is the list of files, or its shuffle, that a call of `list_files` makes."""
+        return self.location is not None and self.location.method == "list_files"
+
+    @property
     def gathers_rows(self) -> bool:
         """Whether it is the map that gathers rows by index (`ReplaceSource`)."""
         return self.function is not None and self.function.form is FunctionVariant.GATHERING

@@ -93,7 +93,7 @@ def _advice(measured: CallGains, code: str, hint: str, what: str, around: str, f
 def wait_between_epochs(
     pipeline: Pipeline, profile: Profile, *, epochs: int, steps: int | None = None, by_fit: bool, file: str, line: int
 ) -> Finding | None:
-    """Returns advice to keep one iterator for all epochs, or to switch AUTOTUNE off.
+    """Returns advice to keep one iterator for all epochs.
 
     At the end of an epoch its iterator is destroyed, which waits until AUTOTUNE's thread ends. Each sleep of that
     thread is twice as long as the one before, up to 60 s, and the order to end often gets lost: the woken thread looks
@@ -124,10 +124,8 @@ def wait_between_epochs(
     one = f"fit(dataset.repeat(), steps_per_epoch={count})" if by_fit else f"iter(dataset.repeat()), {count} steps each"
     return Finding(
         "wait-between-epochs",
-        "After each epoch training may wait for AUTOTUNE's thread, which often sleeps through the order to end: for up "
-        "to as long as the epoch took, at most 60 s.",
-        f"Keep one iterator for all epochs, which does not wait: {one}. Or set options.autotune.enabled = False, if "
-        "each map has its num_parallel_calls, and prefetch ends the pipeline: TensorFlow then adds neither.",
+        "After an epoch, training may wait for AUTOTUNE's thread: up to as long as the epoch took, at most 60 s.",
+        f"One iterator for all epochs has no such wait: {one}.",
         file,
         line,
     )

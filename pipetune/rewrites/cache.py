@@ -494,11 +494,11 @@ RULE = Rule(
         "read again. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
-        "EXACT if the order repeats as well, and also after maps with shuffles and repeats upstream: they then move "
-        "after the cache, and the order still differs in every epoch. STATISTICAL after a shuffle or `list_files` "
-        "(which shuffles by default) if a shuffle of all elements follows, with only maps in between: it draws a new "
-        "order in every epoch anyway; after `deterministic=False` any shuffle suffices, also behind a repeat or "
-        "filter. REORDERS otherwise: all epochs then have the order of the first one."
+        "EXACT if the order repeats as well, and also after maps with shuffles (that of `list_files`, too) and repeats "
+        "upstream: they then move after the cache, and the order still differs in every epoch. STATISTICAL after a "
+        "shuffle or `list_files` (which shuffles by default) if a shuffle of all elements follows, with only maps in "
+        "between: it draws a new order in every epoch anyway; after `deterministic=False` any shuffle suffices, also "
+        "behind a repeat or filter. REORDERS otherwise: all epochs then have the order of the first one."
     ),
     propose=propose,
 )

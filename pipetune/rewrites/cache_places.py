@@ -62,6 +62,7 @@ def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
     """
     if len(context.pipeline.consumers(anchor.id)) > 1:
         return None
+    before = context
     above = [node for node in upstream_chain(context.pipeline, anchor) if node.op in _MOVABLE]
     varying = [place for place, node in enumerate(above) if node.op == "repeat" or reshuffles_each_epoch(node)]
     moves, safety, notes = list[Move](), Safety.EXACT, list[str]()
@@ -75,7 +76,11 @@ def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
              if isinstance(step, Obstacle) or step.anchor == node.inputs[0]),
             None,
         )  # fmt: skip
-        if back is None or isinstance(back, Obstacle) or _part_of_another_call(node):
+        if back is None or isinstance(back, Obstacle):
+            break
+        if node.made_by_list_files and is_order_settled(before, anchor.id):
+            break  # a later shuffle draws the order anew: the cache alone will do
+        if _part_of_another_call(node) and not node.made_by_list_files:  # which can be told not to shuffle
             break
         if node.op == "shuffle":
             own, remarks = shuffle_move_class(node, context, back)
@@ -92,7 +97,6 @@ _MOVABLE = frozenset({"repeat", "shuffle"})
 
 
 def _part_of_another_call(node: Node) -> bool:
-    """Whether the operator is part of a call such as `list_files`: nothing can be inserted between the two."""
     return node.location is not None and node.location.method not in ("", node.op)
 
 

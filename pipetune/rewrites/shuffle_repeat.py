@@ -75,7 +75,7 @@ def _upstream_shuffle(repeat: Node, context: RuleContext) -> tuple[Node | None, 
     """Returns the nearest shuffle upstream of `repeat` and the operators in between, if `repeat` may pass them all."""
     between: list[Node] = []
     for above in upstream_chain(context.pipeline, repeat):
-        if above.op == "shuffle" and not _made_by_list_files(above):
+        if above.op == "shuffle" and not above.made_by_list_files:
             return above, between
         if not _repeat_may_pass(above):
             break
@@ -99,11 +99,6 @@ def _downstream_shuffle(repeat: Node, context: RuleContext) -> tuple[Node | None
 
 def _repeat_may_pass(node: Node) -> bool:
     return node.op in _REPEAT_MAY_PASS and not describe_state(node) and not runs_python(node)
-
-
-def _made_by_list_files(node: Node) -> bool:
-    """Whether the shuffle is part of a `list_files` call: nothing can be inserted between the two."""
-    return node.location is not None and node.location.method == "list_files"
 
 
 def _batches(node: Node) -> bool:

@@ -20,6 +20,7 @@ from pipetune.source.call_arguments import (
     parameters,
     receiver_of,
     set_argument,
+    write_call,
 )
 from pipetune.source.chain import (
     chain_root,
@@ -362,6 +363,44 @@ def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing
     level = (draft.sites[after], *draft.calls_around(after)).index(crossing.append_to)
     draft = insert_link(draft, anchor=crossing.append_to, node=_IN_TRANSIT, text=text)
     return _finish_move(remove(draft.with_position_of(after, node, level=level), node), node)
+
+
+def move_out_of_list_files(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
+    """Returns the draft in which `list_files` does not shuffle, and a `shuffle` of as many files follows `after`.
+
+    Args:
+        current: the pipeline before the move.
+
+    Raises:
+        CannotExpress: more depends on one of the two calls, one may run without the other, or the call does not say how
+            it shuffles.
+    """
+    tree, call = draft.find(node)
+    anchor, file = draft.find(after)[1], draft.sites[node].file
+    refuse_append(tree, anchor, current, after)
+    across = node in draft.call_stacks and after in draft.call_stacks and function_crossing(draft, node, after, current)
+    if across or draft.sites[after].file != file:
+        raise CannotExpress("list_files and the new place of its shuffle are in different functions.")
+    if call not in upstream_calls(tree, anchor):
+        refuse_unsafe(draft, tree, call, anchor=anchor, moved=MovedCall(frozenset(), False))
+    if len(draft.built_by_same_call(node)) != 2 or len(draft.built_by_same_call(after)) != 1:
+        raise CannotExpress("A call makes more than one dataset of this pipeline.")
+    arguments = arguments_by_name(method_arguments(tree, call), parameters("list_files"))
+    given = {name: argument_text(tree, argument) for name, argument in (arguments or {}).items()}
+    seed = given.get("seed", "None")
+    if (
+        arguments is None
+        or given.get("shuffle", "None") not in ("None", "True")
+        or seed.strip("0123456789") not in ("", "None")
+    ):
+        raise CannotExpress("The arguments of list_files do not say whether it shuffles, or with which seed.")
+    draft = draft.splice(file, set_argument(tree, call, op="list_files", name="seed", text=None))
+    draft = draft.splice(file, set_argument(*draft.find(node), op="list_files", name="shuffle", text="False"))
+    size = current[node].argument("buffer_size")
+    values = {"buffer_size": size, "seed": None if seed == "None" else int(seed)}
+    text = write_call(*draft.find(after), values, op="shuffle")
+    draft = insert_link(draft, anchor=draft.sites[after], node=node, text=text.encode())
+    return draft.with_note(f"{text} has room for all files that there are now; with more of them, raise the number.")
 
 
 def _finish_move(draft: Draft, node: str) -> Draft:

@@ -30,7 +30,14 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import set_argument, write_call, write_value
-from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
+from pipetune.source.call_moves import (
+    move,
+    move_out_of_list_files,
+    moves_with_condition,
+    refuse_append,
+    refuse_inside_library,
+    remove,
+)
 from pipetune.source.chain import insert_link, split_long_statement
 from pipetune.source.dataset_options import manual_hint, set_option, set_read_config
 from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft, relocated, tracking
@@ -363,7 +370,7 @@ def _write_beside_shared_call(
     draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: SharingRules, shared: SharedCall
 ) -> Draft:
     """Returns the draft with the edit written where it affects this dataset only; raises `shared` if that fails."""
-    if not isinstance(edit, Insert | Move):
+    if not isinstance(edit, Insert | Move) or (isinstance(edit, Move) and current[edit.node].made_by_list_files):
         raise shared
     try:  # what is moved must not be shared itself
         sharing.sharing_note(rewrite, edit, anchor=None, exclusive=draft.exclusive)
@@ -400,6 +407,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
             refuse_inside_library(current, node)
             refuse_partial_change(draft, node, current)
             return remove(draft, node)
+        case Move(node=node, after=after) if current[node].made_by_list_files:
+            return move_out_of_list_files(draft, node, after, current)
         case Move(node=node, after=after):
             refuse_inside_library(current, node)
             refuse_partial_change(draft, node, current)

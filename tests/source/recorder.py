@@ -198,8 +198,8 @@ def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
 
     def list_files(file_pattern, shuffle=None, seed=None):
         """Two operators, as in TensorFlow."""
-        files = recorder.make("list_files", (), {"shuffle": shuffle, "seed": seed})
-        return files.shuffle(3)
+        files = recorder.make("list_files", (), {})
+        return files if shuffle is False else files.shuffle(3, seed=seed)
 
     def TFRecordDataset(filenames, compression_type=None, buffer_size=None, num_parallel_reads=None):
         given = {"buffer_size": buffer_size, "num_parallel_reads": num_parallel_reads}

@@ -185,7 +185,7 @@ def _exist(names: Sequence[str]) -> bool:
 
 def _reads_files(pipeline: Pipeline, node: Node) -> bool:
     """Whether the elements of a source are names of files that a downstream operator reads."""
-    if node.location is not None and node.location.method == "list_files":
+    if node.made_by_list_files:
         return True
     return any(
         below.op in READERS

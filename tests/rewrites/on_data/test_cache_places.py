@@ -84,6 +84,8 @@ PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         .batch(4),
         ["REORDERS map"],
     ),
+    "files in drawn order, an element of each": (
+        lambda folder: listed(folder).map(contents).map(noisy).batch(4), ["EXACT map"]),
     "files in drawn order, and all elements shuffled": (
         lambda folder: listed(folder).map(contents).map(small).map(noisy).shuffle(6).batch(4), ["STATISTICAL map"]),
 }  # fmt: skip
