@@ -386,17 +386,15 @@ def move_out_of_list_files(draft: Draft, node: str, after: str, current: Pipelin
     if len(draft.built_by_same_call(node)) != 2 or len(draft.built_by_same_call(after)) != 1:
         raise CannotExpress("A call makes more than one dataset of this pipeline.")
     arguments = arguments_by_name(method_arguments(tree, call), parameters("list_files"))
-    given = {name: argument_text(tree, argument) for name, argument in (arguments or {}).items()}
+    size = current[node].argument("buffer_size")
+    if arguments is None or not isinstance(size, int):
+        raise CannotExpress("It is not known how list_files is called, or how many files it lists.")
+    given = {name: argument_text(tree, argument) for name, argument in arguments.items()}
     seed = given.get("seed", "None")
-    if (
-        arguments is None
-        or given.get("shuffle", "None") not in ("None", "True")
-        or seed.strip("0123456789") not in ("", "None")
-    ):
+    if given.get("shuffle", "None") not in ("None", "True") or not (seed == "None" or seed.isdecimal()):
         raise CannotExpress("The arguments of list_files do not say whether it shuffles, or with which seed.")
     draft = draft.splice(file, set_argument(tree, call, op="list_files", name="seed", text=None))
     draft = draft.splice(file, set_argument(*draft.find(node), op="list_files", name="shuffle", text="False"))
-    size = current[node].argument("buffer_size")
     values = {"buffer_size": size, "seed": None if seed == "None" else int(seed)}
     text = write_call(*draft.find(after), values, op="shuffle")
     draft = insert_link(draft, anchor=draft.sites[after], node=node, text=text.encode())

@@ -343,6 +343,7 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
      "ds = list_files('a')"),
     *((f"out of list_files: {why}", why, [DOWN], source) for why, source in {
         "whether it shuffles": "more = [True]\nds = list_files('a', shuffle=more[0]).map(abs)",
+        "how list_files is called": "more = {'seed': 3}\nds = list_files('a', **more).map(abs)",
         "or with which seed": "seed = 3\nds = list_files('a', seed=seed).map(abs)",
         "is used between": "ds = list_files('a')\nvalidate(ds)\nds = ds.map(abs)",
         "different functions": "def files(): return list_files('a')\nds = files().map(abs)",
