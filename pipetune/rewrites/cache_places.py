@@ -78,10 +78,10 @@ def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
         )  # fmt: skip
         if back is None or isinstance(back, Obstacle):
             break
-        if node.made_by_list_files and is_order_settled(before, anchor.id):
-            break  # a later shuffle draws the order anew: the cache alone will do
         if _part_of_another_call(node) and not node.made_by_list_files:  # which can be told not to shuffle
             break
+        if node.made_by_list_files and is_order_settled(before, anchor.id):
+            break  # a later shuffle draws the order anew: the cache alone will do
         if node.op == "shuffle":
             own, remarks = shuffle_move_class(node, context, back)
             safety = max(safety, own)
@@ -97,6 +97,7 @@ _MOVABLE = frozenset({"repeat", "shuffle"})
 
 
 def _part_of_another_call(node: Node) -> bool:
+    """Whether the operator is part of a call that makes others, too: nothing can be inserted between them."""
     return node.location is not None and node.location.method not in ("", node.op)
 
 

@@ -12,7 +12,7 @@ from pipetune.capture import findings, job_processes
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.rebuilding import loops_at
-from pipetune.core.distribution import FIT, InputSkew, WorkerInput
+from pipetune.core.distribution import FIT, INFERENCE, InputSkew, WorkerInput
 from pipetune.core.edits import Rewrite, inserted_caches
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
@@ -87,7 +87,8 @@ def _padding_advice(study: Study, profile: Profile, diagnosis: Diagnosis) -> Ite
 
 def _wait_between_epochs(study: Study, profile: Profile) -> Finding | None:
     use = study.subject.use
-    again = 2 if any(map(loops_at, use.call_path)) else 1
+    by_itself = use.consumer_call not in (FIT, *INFERENCE)  # each call of Keras makes an iterator of its own
+    again = 2 if by_itself and any(map(loops_at, use.call_path)) else 1
     return wait_between_epochs(
         study.subject.source.pipeline,
         profile,
