@@ -87,12 +87,12 @@ def _padding_advice(study: Study, profile: Profile, diagnosis: Diagnosis) -> Ite
 
 def _wait_between_epochs(study: Study, profile: Profile) -> Finding | None:
     use = study.subject.use
-    by_itself = use.consumer_call not in (FIT, *INFERENCE)  # each call of Keras makes an iterator of its own
-    again = 2 if by_itself and any(map(loops_at, use.call_path)) else 1
+    by_keras = use.consumer_call in (FIT, *INFERENCE)  # each call makes an iterator of its own
+    in_loop = not by_keras and any(map(loops_at, use.call_path))
     return wait_between_epochs(
         study.subject.source.pipeline,
         profile,
-        epochs=max(use.epochs or 1, again),
+        epochs=use.epochs or (2 if in_loop else 1),
         steps=use.steps_per_epoch,
         by_fit=use.consumer_call == FIT,
         file=use.file,
