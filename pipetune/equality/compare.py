@@ -196,12 +196,7 @@ def _with_short_skips(
 
 
 def compare_datasets(
-    original: Any,
-    candidate: Any,
-    safety: Safety,
-    *,
-    elements: int = 256,
-    time_limit_seconds: float = 20.0,
+    original: Any, candidate: Any, safety: Safety, *, elements: int = 256, time_limit_seconds: float = 20.0
 ) -> Comparison:
     """Like `compare`, for two live datasets. Operators count as shared if both contain the same dataset object."""
     return _prove(
@@ -242,14 +237,7 @@ def _prove(
     return Comparison(safety, tuple(checks), proof.elements, proof.epochs, notes)
 
 
-PINNING_ERRORS = (
-    CannotPin,
-    elements.IncomparableElement,
-    tf.errors.OpError,
-    ValueError,
-    TypeError,
-    NotImplementedError,
-)
+PINNING_ERRORS = (CannotPin, IncomparableElement, tf.errors.OpError, ValueError, TypeError, NotImplementedError)
 """Exceptions that `digests` raises if a pipeline cannot be made reproducible."""
 
 

@@ -151,15 +151,18 @@ def element_bytes(element: Any) -> int:
 def row_hashes(element: Any) -> list[str]:
     """Returns one hash per row of a batch, along its first axis.
 
-    A component without axes, as the number that `enumerate` puts beside a batch, belongs to no row.
+    A component without axes, as the number that `enumerate` puts beside a batch, belongs to no row. Where a function
+    made something else of a batch, components without a common first axis, it is one row.
     """
     parts = tf.nest.flatten(element)
     components = [part for part in parts if not (isinstance(part, tf.Tensor) and part.shape.rank == 0)]
     if all(isinstance(part, tf.Tensor) and part.dtype != tf.string for part in components):
         arrays = [part.numpy() for part in components]
+        sizes = {len(array) for array in arrays}
+        if len(sizes) != 1:
+            return ["/".join(component_hashes(element))]
         return [
-            "/".join(_digest("", array.shape[1:], array[row].tobytes()) for array in arrays)
-            for row in range(len(arrays[0]))
+            "/".join(_digest("", array.shape[1:], array[row].tobytes()) for array in arrays) for row in range(*sizes)
         ]
     batch = tf.data.Dataset.from_tensors(tuple(components)).unbatch()
     return ["/".join(component_hashes(row)) for row in batch]

@@ -6,7 +6,7 @@ reason and a fix. A check that is not certain yields nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pipetune.core.profile import Finding, finding_at
 from pipetune.lint import caches, epochs, workers
@@ -18,32 +18,28 @@ __all__ = ["DatasetUse", "find_mistakes"]
 def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> list[Finding]:
     """Returns all findings on the training pipeline and the script's other datasets, without duplicates."""
     uses = (training, *others)
-    found: list[Finding] = []
-    for use in uses:
-        found += [
-            *caches.find_frozen_randomness(use),
-            *epochs.find_repeated_draws(use),
-            *caches.find_endless_caches(use),
-            *caches.find_large_shuffles(use),
-            *_find_deprecated_operators(use),
-        ]
-    found += caches.find_prefetch_of_batch_size(uses)
-    found += list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)
-    for use in uses:
-        found += epochs.find_wrong_subsets(use)
-    for use in uses:
-        found += [*epochs.find_exhausted_data(use), *epochs.find_mixed_epochs(use), *epochs.find_uneven_steps(use)]
-    for use in uses:
-        found += caches.find_incomplete_caches(use, [one for one in uses if one is not use])
-    found += [*workers.find_division_problems(training), *workers.find_unsharded_state(training)]
-    for use in uses:
-        found += [
-            *workers.find_python_on_tpu(use),
-            *workers.find_captured_objects(use),
-            *workers.find_python_on_chief(use),
-        ]
-    for use in uses:
-        found += [*workers.find_uneven_replicas(use), *workers.find_unused_remainder(use)]
+
+    def each(*checks: Callable[[DatasetUse], Iterator[Finding]]) -> Iterator[Finding]:
+        return (finding for use in uses for check in checks for finding in check(use))
+
+    found = [
+        *each(
+            caches.find_frozen_randomness,
+            epochs.find_repeated_draws,
+            caches.find_endless_caches,
+            caches.find_large_shuffles,
+            _find_deprecated_operators,
+        ),
+        *caches.find_prefetch_of_batch_size(uses),
+        *(list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)),
+        *each(epochs.find_wrong_subsets),
+        *each(epochs.find_exhausted_data, epochs.find_mixed_epochs, epochs.find_uneven_steps),
+        *each(lambda use: caches.find_incomplete_caches(use, [one for one in uses if one is not use])),
+        *workers.find_division_problems(training),
+        *workers.find_unsharded_state(training),
+        *each(workers.find_python_on_tpu, workers.find_captured_objects, workers.find_python_on_chief),
+        *each(workers.find_uneven_replicas, workers.find_unused_remainder),
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -66,9 +62,6 @@ def _find_deprecated_operators(use: DatasetUse) -> Iterator[Finding]:
             name, successor = found
             if node.location is not None and node.location.method not in ("apply", name):
                 continue  # in a function of TensorFlow, such as make_batched_features_dataset
-            yield finding_at(
-                "deprecated-operator",
-                node,
-                f"tf.data.experimental.{name} is deprecated, and pipetune has no rewrite for it.",
-                f"Write `{successor}`, and analyze the script again.",
-            )
+            message = f"tf.data.experimental.{name} is deprecated, and pipetune has no rewrite for it."
+            hint = f"Write `{successor}`, and analyze the script again."
+            yield finding_at("deprecated-operator", node, message, hint)

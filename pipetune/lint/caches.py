@@ -8,13 +8,7 @@ from pipetune.core.element_counts import element_bytes
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, SourceLocation
 from pipetune.core.profile import Finding, Profile, finding_at
-from pipetune.lint.dataset_use import (
-    DatasetUse,
-    batch_size,
-    is_repeat,
-    nodes_with_op,
-    reshuffles_each_epoch,
-)
+from pipetune.lint.dataset_use import DatasetUse, batch_size, is_repeat, nodes_with_op, reshuffles_each_epoch
 
 
 def find_frozen_randomness(use: DatasetUse) -> Iterator[Finding]:
@@ -47,12 +41,9 @@ def _frozen_order(use: DatasetUse, cache: Node, above: Sequence[Node]) -> Iterat
     if reshuffled and not batched:
         return
     what = "the same batches" if batched else "the order of the first"
-    yield finding_at(
-        "frozen-order",
-        cache,
-        f"cache() follows a shuffle: every epoch has {what}{', in another order' if reshuffled else ''}.",
-        "Put the cache before the shuffle (list_files also shuffles, unless shuffle=False is set).",
-    )
+    message = f"cache() follows a shuffle: every epoch has {what}{', in another order' if reshuffled else ''}."
+    hint = "Put the cache before the shuffle (list_files also shuffles, unless shuffle=False is set)."
+    yield finding_at("frozen-order", cache, message, hint)
 
 
 def find_endless_caches(use: DatasetUse) -> Iterator[Finding]:
@@ -60,12 +51,9 @@ def find_endless_caches(use: DatasetUse) -> Iterator[Finding]:
     for cache in nodes_with_op(use, "cache"):
         if cache.cardinality == INFINITE and not cache.argument("filename"):
             repeat = next((node for node in use.pipeline.upstream(cache.id) if is_repeat(node)), None)
-            yield finding_at(
-                "endless-cache",
-                cache,
-                "cache() stores infinite data: it is never read back, and memory grows with every element.",
-                "Put cache() before repeat()." if repeat is not None else "Remove cache(), or put take() before it.",
-            )
+            message = "cache() stores infinite data: it is never read back, and memory grows with every element."
+            hint = "Put cache() before repeat()." if repeat is not None else "Remove cache(), or put take() before it."
+            yield finding_at("endless-cache", cache, message, hint)
 
 
 def find_incomplete_caches(use: DatasetUse, others: Sequence[DatasetUse]) -> Iterator[Finding]:
@@ -79,15 +67,11 @@ def find_incomplete_caches(use: DatasetUse, others: Sequence[DatasetUse]) -> Ite
         if cut is not None:
             where = f"{cut.op} ends it after {cut.cardinality:,} elements"
         elif _stops_early(use, cache):
-            where = f"{use.steps or 0:,} of {use.pipeline.output.cardinality:,} batches"
+            where = f"{_requested_steps(use):,} of {use.pipeline.output.cardinality:,} batches"
         else:
             continue
-        yield finding_at(
-            "partial-cache",
-            cache,
-            f"The consumer stops before the cache is complete ({where}): the cached data is discarded each time.",
-            "Put take() before cache(), or read the whole dataset once.",
-        )
+        message = f"The consumer stops before the cache is complete ({where}): the cached data is discarded each time."
+        yield finding_at("partial-cache", cache, message, "Put take() before cache(), or read the whole dataset once.")
 
 
 def _reads_to_end(other: DatasetUse, cache: Node, *, owner: DatasetUse) -> bool:
@@ -143,8 +127,12 @@ def _stops_early(use: DatasetUse, cache: Node) -> bool:
     has = use.pipeline.output.cardinality
     if use.steps is None or has < 0 or any(map(is_repeat, use.pipeline.downstream(cache.id))):
         return False
-    taken = use.steps * (1 if use.is_evaluation else use.epochs or 1)
-    return taken + _read_ahead(use, cache).get(use.pipeline.output.id, 0) < has
+    return _requested_steps(use) + _read_ahead(use, cache).get(use.pipeline.output.id, 0) < has
+
+
+def _requested_steps(use: DatasetUse) -> int:
+    """Returns the requested steps of all epochs that continue with one iterator."""
+    return (use.steps or 0) * (1 if use.is_evaluation else use.epochs or 1)
 
 
 _MIN_BATCHES = 8  # batches: fewer may be intended
@@ -157,8 +145,7 @@ def find_prefetch_of_batch_size(uses: Sequence[DatasetUse]) -> Iterator[Finding]
     """
     known: set[SourceLocation | None] = set()
     for use, prefetch in ((one, node) for one in uses for node in nodes_with_op(one, "prefetch")):
-        held, batch = prefetch.argument("buffer_size"), _batch_above(use, prefetch)
-        size = batch_size(batch) if batch is not None else None
+        held, size = prefetch.argument("buffer_size"), _batch_size_above(use, prefetch)
         if size is None or held != size or size < _MIN_BATCHES or (prefetch.location and prefetch.location in known):
             continue
         known.add(prefetch.location)
@@ -213,12 +200,12 @@ def _smallest_input_of_map(use: DatasetUse, node: Node, profile: Profile) -> flo
     return smallest
 
 
-def _batch_above(use: DatasetUse, node: Node) -> Node | None:
-    """Returns the operator that built the batches that `node` receives, if they reach it one to one."""
+def _batch_size_above(use: DatasetUse, node: Node) -> int | None:
+    """Returns the size of the batches that `node` receives, if they reach it one to one."""
     while len(node.inputs) == 1:
         node = use.pipeline[node.inputs[0]]
-        if batch_size(node) is not None:
-            return node
+        if (size := batch_size(node)) is not None:
+            return size
         if operator_facts(node.op).count is not CountEffect.ONE_TO_ONE and node.op != "repeat":
             return None
     return None

@@ -120,15 +120,11 @@ def wait_between_epochs(
         return None
     if elements and profile.consumer.real_seconds and not 0.2 <= elements * profile.consumer.real_seconds <= 1200:
         return None  # by judgement: too short to matter, or so long that a minute is little
-    count = "len(dataset)" if has > 0 else elements or "..."
+    count = steps or ("len(dataset)" if has > 0 else elements or "...")
     one = f"fit(dataset.repeat(), steps_per_epoch={count})" if by_fit else f"iter(dataset.repeat()), {count} steps each"
-    return Finding(
-        "wait-between-epochs",
-        "After an epoch, training may wait for AUTOTUNE's thread: up to as long as the epoch took, at most 60 s.",
-        f"One iterator for all epochs has no such wait: {one}.",
-        file,
-        line,
-    )
+    message = "After an epoch, training may wait for AUTOTUNE's thread: up to as long as the epoch took, at most 60 s."
+    hint = f"One iterator for all epochs has no such wait: {one}."
+    return Finding("wait-between-epochs", message, hint, file, line)
 
 
 def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:

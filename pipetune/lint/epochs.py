@@ -8,13 +8,7 @@ from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.core.storage import TfdsRead, tfds_reads
-from pipetune.lint.dataset_use import (
-    DatasetUse,
-    batch_size,
-    is_repeat,
-    nodes_with_op,
-    reshuffles_each_epoch,
-)
+from pipetune.lint.dataset_use import DatasetUse, batch_size, is_repeat, nodes_with_op, reshuffles_each_epoch
 
 _MIN_MIXED_SHARE = 0.01  # minimum share of an epoch in the shuffle buffer: less is negligible
 
@@ -26,12 +20,9 @@ def find_exhausted_data(use: DatasetUse) -> Iterator[Finding]:
     """
     steps, has = use.steps, use.pipeline.output.cardinality
     if use.role == "validation" and steps is None and has == INFINITE:
-        yield finding_at(
-            "endless-validation",
-            use.pipeline.output,
-            "The validation data repeats endlessly and fit has no validation_steps: validation never ends.",
-            "Remove repeat() for validation, or set validation_steps.",
-        )
+        message = "The validation data repeats endlessly and fit has no validation_steps: validation never ends."
+        hint = "Remove repeat() for validation, or set validation_steps."
+        yield finding_at("endless-validation", use.pipeline.output, message, hint)
     if not steps or has < 0:
         return
     if use.is_evaluation:
@@ -71,9 +62,8 @@ def find_mixed_epochs(use: DatasetUse) -> Iterator[Finding]:
         if epoch > 0 and _one_to_one(between):
             if buffer < _MIN_MIXED_SHARE * epoch:
                 continue
-            numbers = (
-                f" Up to {min(buffer, epoch):,} of {epoch:,} elements are still outstanding when the next epoch begins."
-            )
+            outstanding = f"{min(buffer, epoch):,} of {epoch:,} elements"
+            numbers = f" Up to {outstanding} are still outstanding when the next epoch begins."
         yield finding_at(
             "epochs-blend",
             shuffle,
@@ -152,12 +142,9 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
         there = read if count in (None, INFINITE) or not isinstance(count, int) else min(read, count * has)
         if use.is_evaluation and there > has:
             again = f"{there - has:,} of them count twice" if there <= 2 * has else "they count more than once"
-            yield finding_at(
-                "uneven-evaluation",
-                repeat,
-                f"The {use.role} reads {there:,} {what} of data that has {has:,}: {again}.",
-                "Remove repeat() and the number of steps: each example then counts once.",
-            )
+            message = f"The {use.role} reads {there:,} {what} of data that has {has:,}: {again}."
+            hint = "Remove repeat() and the number of steps: each example then counts once."
+            yield finding_at("uneven-evaluation", repeat, message, hint)
         # That the remainder would be dropped is a reason to repeat before the batch.
         drops = below is None or below.argument("drop_remainder") is True
         if use.role == "training" and not drops and has % size and read % has:

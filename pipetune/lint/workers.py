@@ -29,6 +29,7 @@ from pipetune.lint.dataset_use import (
 _POLICY = "experimental_distribute.auto_shard_policy"
 _READ_TOO_MUCH = 1.5  # elements read per element used; below it, sharding by file would gain little
 _UNEVEN = 0.9  # minimum share of the steps of an epoch in which every worker has data
+_WITHOUT_PYTHON = "Use TensorFlow ops instead, or write the results to files and read those."
 _OWN_SHARD = "Shard by the worker's index: dataset.shard(workers, index), before the shuffle."
 
 
@@ -49,7 +50,8 @@ def _unsharded_input(use: DatasetUse, workers: JobWorkers) -> Iterator[Finding]:
     Reports nothing if the script reads its worker index, because it may shard a list of files by hand. Without a
     strategy, reports nothing either if each worker shuffles without a seed, which also gives workers different data.
     """
-    if workers.reads_worker_index or _has_shard(use):
+    sharded = any(one.op == "shard" or any(kernel.startswith("Shard") for kernel in one.inner) for one in use.pipeline)
+    if workers.reads_worker_index or sharded:
         return
     if workers.distributed:
         if use.pipeline.options.get(_POLICY) != "OFF":
@@ -92,25 +94,20 @@ def _sharding_problems(use: DatasetUse, known: OriginalSharding, workers: int) -
             times = f"{known.file_bytes * known.workers:,} bytes where {known.file_bytes:,} are used"
             yield from _reads_all(use, known, known.workers, known.files, f"in total {times}")
         return
-    if _unseeded_shuffle(use, known) is None:  # else `_inconsistent_shuffles` reports the shuffle as the reason
-        yield from _missing_data(use, known, found)
     shard = next(nodes_with_op(use, "shard"), None)
+    if _unseeded_shuffle(use, known) is None:  # else `_inconsistent_shuffles` reports the shuffle as the reason
+        yield from _missing_data(use, known, found, shard)
     if found.repeated and not found.never and shard is not None:
-        yield finding_at(
-            "data-repeated",
-            shard,
-            f"{found.repeated:,} of {found.elements:,} elements occur more than once in an epoch of "
-            f"{len(found.workers)} workers.",
-            _OWN_SHARD,
-        )
+        share = f"{found.repeated:,} of {found.elements:,} elements"
+        message = f"{share} occur more than once in an epoch of {len(found.workers)} workers."
+        yield finding_at("data-repeated", shard, message, _OWN_SHARD)
     yield from _uneven_workers(use, known, found)
     yield from _excessive_reads(use, known, found)
 
 
-def _missing_data(use: DatasetUse, known: OriginalSharding, found: Coverage) -> Iterator[Finding]:
+def _missing_data(use: DatasetUse, known: OriginalSharding, found: Coverage, shard: Node | None) -> Iterator[Finding]:
     if not found.never:
         return
-    shard = next(nodes_with_op(use, "shard"), None)
     workers = len(found.workers)
     sentence = f"{found.never:,} of {found.elements:,} elements reach none of {workers} workers in an epoch"
     if shard is not None and known.policy in ("FILE", "DATA"):
@@ -170,16 +167,8 @@ def _reads_all(use: DatasetUse, known: OriginalSharding, workers: int, files: in
         )
     else:
         why, hint = "its auto_shard_policy is DATA", "Set auto_shard_policy to FILE: there are enough files."
-    yield finding_at(
-        "read-by-all-workers",
-        use.pipeline.output,
-        f"Each of {workers} workers reads all of {files:,} files, {times}: {why}.",
-        hint,
-    )
-
-
-def _has_shard(use: DatasetUse) -> bool:
-    return any(node.op == "shard" or any(kernel.startswith("Shard") for kernel in node.inner) for node in use.pipeline)
+    message = f"Each of {workers} workers reads all of {files:,} files, {times}: {why}."
+    yield finding_at("read-by-all-workers", use.pipeline.output, message, hint)
 
 
 def find_uneven_replicas(use: DatasetUse) -> Iterator[Finding]:
@@ -197,12 +186,9 @@ def find_uneven_replicas(use: DatasetUse) -> Iterator[Finding]:
         code, effect = "idle-replicas", f"{_format_replicas(idle, found)} nothing in any step."
     below = found.batch - found.batch % found.replicas
     sizes = " or ".join(str(size) for size in (below, below + found.replicas) if size)
-    yield finding_at(
-        code,
-        node,
-        f"A global batch of {found.batch} is divided into {', '.join(shares)} and {last}: {effect}",
-        f"Make the global batch a multiple of {found.replicas}, the number of replicas: {sizes}.",
-    )
+    message = f"A global batch of {found.batch} is divided into {', '.join(shares)} and {last}: {effect}"
+    hint = f"Make the global batch a multiple of {found.replicas}, the number of replicas: {sizes}."
+    yield finding_at(code, node, message, hint)
 
 
 def find_unused_remainder(use: DatasetUse) -> Iterator[Finding]:
@@ -246,9 +232,8 @@ def _short_last_step(use: DatasetUse, found: InputDistribution) -> Iterator[Find
     rest = elements % each if elements > 0 else 0
     if not rest:
         return
-    fixed = output.element_spec.has_fixed_shapes
     node = _last_batch_operator(use) or output
-    if fixed:
+    if output.element_spec.has_fixed_shapes:
         rows = f" ({rest * found.batch:,} rows)" if found.batch else ""
         yield finding_at(
             "replicas-run-out",
@@ -270,7 +255,6 @@ def _short_last_step(use: DatasetUse, found: InputDistribution) -> Iterator[Find
 
 
 def _last_batch_operator(use: DatasetUse) -> Node | None:
-    """Returns the last operator that builds batches; None if there is none."""
     return next((node for node in reversed(use.pipeline.nodes) if batch_size(node)), None)
 
 
@@ -358,7 +342,7 @@ def find_python_on_tpu(use: DatasetUse) -> Iterator[Finding]:
             node,
             f"{node.title} runs Python, but under {use.handover.strategy} the TPU host runs the input "
             "pipeline: it cannot call Python code of the script.",
-            "Use TensorFlow ops instead, or write the results to files and read those.",
+            _WITHOUT_PYTHON,
         )
 
 
@@ -401,9 +385,5 @@ def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
     workers = use.handover.workers
     who = f"{workers} workers wait" if workers > 1 else "the worker waits"
     for node in filter(runs_python, use.pipeline):
-        yield finding_at(
-            "python-on-the-chief",
-            node,
-            f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network.",
-            "Use TensorFlow ops instead, or write the results to files and read those.",
-        )
+        why = f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network."
+        yield finding_at("python-on-the-chief", node, why, _WITHOUT_PYTHON)

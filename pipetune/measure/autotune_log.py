@@ -104,7 +104,11 @@ class ParameterLog:
         """Returns the recent model with the most operators, the newest of equals: between epochs some are missing."""
         looks: list[tuple[Any, list[tuple[int, str]]]] = []
         for model in reversed(self._models):
-            top = _top(model, repeated=self._repeated, divided=self._divided)
+            top = int(model.output)
+            if self._divided:  # a strategy divides elements by a rebatch
+                top = upstream_of(model, top, lambda name: name.startswith("Rebatch"))
+            if self._repeated:  # by the window: the pipeline itself is upstream of that
+                top = upstream_of(model, top, lambda name: name in runtime_names("repeat"))
             looks.append((model, list(_chain(model, pipeline, top))))
         return max(looks, key=lambda look: len({node_id for _, node_id in look[1]}))
 
@@ -141,16 +145,6 @@ def log_parameters(dataset: Any, *, seconds: float) -> ParameterLog:
     return log
 
 
-def _top(model: Any, *, repeated: bool, divided: bool) -> int:
-    """Returns the runtime node that delivers elements to the consumer, or to the repeat that the window added."""
-    top = int(model.output)
-    if divided:  # a strategy divides elements by a rebatch
-        top = upstream_of(model, top, lambda name: name.startswith("Rebatch"))
-    if repeated:
-        top = upstream_of(model, top, lambda name: name in runtime_names("repeat"))
-    return top
-
-
 def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]]:
     """Yields runtime nodes from the output upstream, each with the operator it runs; '' for one that TensorFlow added.
 
@@ -163,10 +157,9 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
         runtime = model.nodes[number]
         fitting = _fitting(runtime.name, pipeline, node_id)
         if fitting is None:
-            if runtime.name not in ADDED_OPERATORS:
-                continue
-            yield number, ""
-            todo.extend((above, node_id) for above in runtime.inputs)
+            if runtime.name in ADDED_OPERATORS:
+                yield number, ""
+                todo.extend((above, node_id) for above in runtime.inputs)
             continue
         node, nexts = fitting
         yield number, node.id

@@ -82,10 +82,8 @@ def with_full_caches(
         RunFailed: as in `filled`, or the pipeline cannot be rebuilt.
     """
     empty = with_empty_caches(source)
-    caches = [cache.id for cache in empty.pipeline.memory_caches]
-    return filled(
-        empty, empty.pipeline, empty.datasets, caches, seconds=seconds, limit=2 * seconds, most_bytes=most_bytes
-    )
+    ids = [cache.id for cache in empty.pipeline.memory_caches]
+    return filled(empty, empty.pipeline, empty.datasets, ids, seconds=seconds, limit=2 * seconds, most_bytes=most_bytes)
 
 
 def filled(
@@ -131,12 +129,13 @@ def filled(
             if known and most * each > limit:
                 raise RunFailed(f"Filling the cache would take about {most * each:.0f} s.")
             total += fill_cache(datasets[name], seconds=limit, element_seconds=each, most_bytes=most_bytes)
+            given[name] = datasets[name]  # or another cache's part would have it rebuilt, and empty
             continue
         fitting = int(_PART_BYTES / (above.element_bytes or _UNKNOWN_BYTES))
         count = max(_FEWEST_ELEMENTS, min(most, fitting, int(_PART_SHARE * seconds / max(each, 1e-9))))
         part = dataset.take(count).cache()
         spent = fill_cache(part, element_seconds=each, most_bytes=most_bytes)
-        is_part = _has_element(part, count - 1)
+        is_part = any(True for _ in part.skip(count - 1).take(1))  # else the elements ended before
         total += spent * most / count if known else spent
         at_least |= is_part and not known
         given[name] = part.repeat() if is_part else part
@@ -145,11 +144,7 @@ def filled(
 
 
 def fill_cache(
-    dataset: Any,
-    *,
-    seconds: float = _FILL_LIMIT_SECONDS,
-    element_seconds: float = 0.0,
-    most_bytes: float | None = None,
+    dataset: Any, *, seconds: float = _FILL_LIMIT_SECONDS, element_seconds: float = 0.0, most_bytes: float | None = None
 ) -> float:
     """Reads a dataset that ends in a cache to its end once; returns the seconds that it took.
 
@@ -189,10 +184,6 @@ def _chunks(dataset: Any, size: int) -> Any:
         return dataset.window(size).map(zero)
     except NotImplementedError:  # a type of the user's own without a shape
         return dataset.map(zero).batch(size)
-
-
-def _has_element(dataset: Any, index: int) -> bool:
-    return any(True for _ in dataset.skip(index).take(1))
 
 
 def _rebuilt(source: live.LivePipeline, pipeline: Pipeline, given: Mapping[str, Any]) -> Mapping[str, Any]:

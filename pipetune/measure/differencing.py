@@ -114,13 +114,8 @@ def _interval(point: float, rounds: np.ndarray) -> Interval:
     reach = statistics.stdev(values) / math.sqrt(len(values))
     reach *= float(special.stdtrit(len(values) - 1, 1 - _ERROR / 2))
     mean = statistics.fmean(values)
-    return Interval(
-        median=point,
-        low=max(0.0, min(mean - reach, point)),
-        high=max(mean + reach, point),
-        pairs=len(values),
-        method=METHOD,
-    )
+    low, high = max(0.0, min(mean - reach, point)), max(mean + reach, point)
+    return Interval(point, low, high, pairs=len(values), method=METHOD)
 
 
 FEWEST_ROUNDS = 3  # rounds needed for an interval, by judgement: with two it would be too wide to be useful
@@ -171,7 +166,7 @@ def measure_costs(
     """
     deadline = time.perf_counter() + seconds
     latest = deadline + _GRACE * seconds
-    drains: dict[str, _PrefixConsumer] = {}
+    drains: dict[str, _PrefixDrain] = {}
     free_iterators()
     try:
         with windows.as_run_failed("a prefix of the pipeline"), files.temporary_folder("costs") as folder:
@@ -184,7 +179,7 @@ def measure_costs(
             cuts.guess_ratios(operators)
             overhead = _Overhead(cuts.options)
             for node_id in cuts.measured_nodes:
-                drains[node_id] = _PrefixConsumer(cuts.every_nth, node_id, latest)
+                drains[node_id] = _PrefixDrain(cuts.every_nth, node_id, latest)
 
             def between_rounds() -> None:
                 overhead.measure()
@@ -216,7 +211,7 @@ class _Window:
     wall_seconds: float
 
 
-class _PrefixConsumer:
+class _PrefixDrain:
     """One prefix, whose iterator stays alive across rounds, and how many of its elements one call consumes."""
 
     def __init__(self, make: Callable[[str, int], Any], node_id: str, deadline: float) -> None:
@@ -285,12 +280,7 @@ class _Overhead:
 
 
 def _run_rounds(
-    drains: Mapping[str, _PrefixConsumer],
-    each_round: Callable[[], object],
-    *,
-    deadline: float,
-    latest: float,
-    seed: int,
+    drains: Mapping[str, _PrefixDrain], each_round: Callable[[], object], *, deadline: float, latest: float, seed: int
 ) -> list[dict[str, _Window]]:
     """Measures a window of every prefix, round after round, until the deadline; returns the windows by operator id.
 

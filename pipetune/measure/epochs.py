@@ -34,7 +34,8 @@ def run_epochs(
     element.
 
     Args:
-        seconds: approximate length of the run; the first epoch is cut off as well.
+        seconds: approximate length of the run; the first epoch is cut off as well, but none after one element, whose
+            time says nothing of the others.
         most_epochs: number of epochs, at most.
         most_elements: number of elements in all epochs together, at most.
 
@@ -114,7 +115,7 @@ def _run_epoch(dataset: Any, end: float, most: int) -> Epoch:
                     next(iterator)
                     now = time.perf_counter()
                     arrivals.append(now - requested)
-                    if now >= end or len(arrivals) >= most:
+                    if (now >= end and len(arrivals) > 1) or len(arrivals) >= most:
                         break
             except StopIteration:
                 complete = True
@@ -130,8 +131,6 @@ _TAKEN_ROWS = 256  # rows of other batches, by judgement: so many that taking a 
 _READERS = 4  # as many as scripts open, regardless of the number of cores
 _WARM_UP_SHARE = 0.3  # of a window, by judgement: a shorter one would time threads that are still starting
 _LOWEST_CROWDED_SPEED = 0.5  # lower bound of `crowded_speed`
-
-
 _NEXT_WINDOWS, _NEXT_SECONDS = 3, 0.03  # by judgement: a median ignores one disturbed window
 
 
@@ -165,9 +164,9 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> O
     free_iterators()
     for _ in range(rounds):
         for name, dataset in datasets.items():
-            one = _window(dataset, window)
-            cpu[name].append(one[0])
-            wall[name].append(one[1])
+            cpu_seconds, wall_seconds = _window(dataset, window)
+            cpu[name].append(cpu_seconds)
+            wall[name].append(wall_seconds)
     return _from(
         {name: statistics.median(found) for name, found in cpu.items()},
         {name: statistics.median(found) for name, found in wall.items()},
@@ -200,11 +199,9 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], quickest: Mapping
     # from whom a user's training may be free.
     least, most = excess_cpu("short"), excess_cpu("long")
     difference = alone["long"] - alone["short"]
-    slower = (
-        min(max(0.0, (most - least) / difference), 1 / _LOWEST_CROWDED_SPEED - 1)
-        if cores > 1 and difference > 0
-        else 0.0
-    )
+    slower = 0.0
+    if cores > 1 and difference > 0:
+        slower = min(max(0.0, (most - least) / difference), 1 / _LOWEST_CROWDED_SPEED - 1)
     calls = {name: [max(0.0, excess(name, form) - slower * alone[name]) for form in _FORMS] for name in _ROWS}
     # A thread is woken in the same time whatever it then calls. The CPU time of a call falls further with its length:
     # idle threads spin less. Around calls of 600 us it was 0 to 7 us, where 25 us had been measured at the short one.
@@ -303,7 +300,6 @@ def _window(dataset: Any, seconds: float) -> tuple[float, float]:
         wait_for_released_iterators()  # a collection, which only finds cycles, would take as long as the window
 
 
-_HOST = "/CPU:0"
 _WARM_UP = 2  # the first copies set up memory on the device
 _MOST = 30  # copies
 
@@ -354,7 +350,7 @@ def _time_copies(components: list[Any], device: str, limit_seconds: float) -> tu
     end = time.perf_counter() + limit_seconds
     while len(seconds) <= _WARM_UP or (len(seconds) < _MOST and time.perf_counter() < end):
         # TensorFlow keeps the copy of an eager tensor on another device, and would not copy the same tensor again.
-        with tf.device(_HOST):
+        with tf.device("/CPU:0"):
             uncopied = [tf.identity(component) for component in components]
         windows.wait_for_device()
         started = time.perf_counter()

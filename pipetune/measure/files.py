@@ -76,10 +76,9 @@ def segments(paths: Sequence[str]) -> list[Segment]:
 
 
 class SegmentQueue:
-    """Distributes segments one after another, starting over after the last; thread-safe."""
+    """Distributes segments one after another, starting over after the last unless `once`; thread-safe."""
 
     def __init__(self, found: Sequence[Segment], *, once: bool = False) -> None:
-        """With `once`, it does not start over."""
         self._segments: Iterator[Segment] = iter(found) if once else itertools.cycle(found)
         self._lock = threading.Lock()
 
@@ -160,13 +159,8 @@ def compare(paths: Sequence[str], *, folder: str = "") -> SmallFileCosts | None:
                 for path in chosen:
                     with open(path, "rb") as file:
                         writer.write(file.read())
-            variants = (
-                tf.data.Dataset.from_tensor_slices(chosen).map(tf.io.read_file),
-                tf.data.TFRecordDataset(together),
-            )
-            rounds = [
-                [_seconds(windows.without_optimizations(variant)) for variant in variants] for _ in range(_ROUNDS)
-            ]
+            both = (tf.data.Dataset.from_tensor_slices(chosen).map(tf.io.read_file), tf.data.TFRecordDataset(together))
+            rounds = [[_seconds(variant) for variant in both] for _ in range(_ROUNDS)]
         except (OSError, tf.errors.OpError):
             return None
     separate, as_one = (statistics.median(seconds) / len(chosen) for seconds in zip(*rounds, strict=True))
@@ -175,8 +169,9 @@ def compare(paths: Sequence[str], *, folder: str = "") -> SmallFileCosts | None:
 
 def _seconds(dataset: Any) -> float:
     """Returns the seconds for one pass over all elements, which are consumed inside TensorFlow."""
+    plain = windows.without_optimizations(dataset)
     started = time.perf_counter()
-    dataset.reduce(0, lambda total, content: total + tf.strings.length(content)).numpy()
+    plain.reduce(0, lambda total, content: total + tf.strings.length(content)).numpy()
     return time.perf_counter() - started
 
 

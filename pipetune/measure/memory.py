@@ -162,11 +162,7 @@ def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: 
     if not boundaries:
         return replace(found, why_not="too few of them were seen to fill a batch of each bucket")
     return replace(
-        found,
-        length_of=paths[decides],
-        unpacked=type(spec) is tuple,
-        boundaries=boundaries,
-        bucketed_share=bucketed,
+        found, length_of=paths[decides], unpacked=type(spec) is tuple, boundaries=boundaries, bucketed_share=bucketed
     )
 
 

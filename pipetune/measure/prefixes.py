@@ -128,13 +128,12 @@ def cut(
     caches: dict[str, Any] = {}
     for node in pipeline:
         if node.op == "cache" and node.id not in idle:
-            if full_caches and not node.argument("filename"):
-                given[node.id] = datasets[node.id].repeat()
-                datasets = replay.replay_nodes(source, pipeline, replacements=given)
-                continue
-            name = os.path.join(folder, node.id) if node.argument("filename") else ""
-            caches[node.id] = datasets[node.inputs[0]].take(estimate.elements_to_keep(node.inputs[0])).cache(name)
-            given[node.id] = caches[node.id].repeat()
+            full, in_file = datasets[node.id], bool(node.argument("filename"))
+            if in_file or not full_caches:
+                name = os.path.join(folder, node.id) if in_file else ""
+                full = datasets[node.inputs[0]].take(estimate.elements_to_keep(node.inputs[0])).cache(name)
+                caches[node.id] = full
+            given[node.id] = full.repeat()
             datasets = replay.replay_nodes(source, pipeline, replacements=given)
     first_epoch = upstream_of_cache(pipeline)
     prefixes = Prefixes(
@@ -208,8 +207,7 @@ class _Estimate:
     def elements_to_keep(self, node_id: str) -> int:
         """Returns the number of elements of an operator to keep, limited by the time to build them and by memory."""
         measured = self._operators.get(node_id)
-        size = measured.bytes_out if measured is not None and measured.bytes_out else None
-        size = size or self._pipeline[node_id].element_bytes
+        size = (measured.bytes_out if measured is not None else None) or self._pipeline[node_id].element_bytes
         above = [other.id for other in self._pipeline.upstream(node_id)]
         seconds = sum(self._seconds(name) or 0.0 for name in (node_id, *above))
         visits = measured.visits if measured is not None else None
@@ -276,10 +274,5 @@ def _known_ratio(node: Node, input_node: Node, *, endless: bool) -> float | None
     if node.op == "shard":
         count = node.argument("num_shards")
         return float(count) if made and isinstance(count, int) else 1.0
-    if (
-        node.op in PASS_THROUGH_OPERATORS
-        or node.op in ("zip", "shuffle", "snapshot")
-        or operator_facts(node.op).count == "one-to-one"
-    ):
-        return 1.0
-    return None
+    passes_through = node.op in PASS_THROUGH_OPERATORS or node.op in ("zip", "shuffle", "snapshot")
+    return 1.0 if passes_through or operator_facts(node.op).count == "one-to-one" else None

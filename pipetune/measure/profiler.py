@@ -204,11 +204,9 @@ def at_parallelism_one(pipeline: Pipeline, *, full_caches: bool = False) -> Pipe
 
     With `full_caches`, those that are idle stay as they are.
     """
-    edits: list[Edit] = list(ORIGINAL_GRAPH_EDITS)
     idle = pipeline.idle_operators if full_caches else {}
-    for node in pipeline:
-        if node.argument("num_parallel_calls") is not None and node.id not in idle:
-            edits.append(SetArgument(node.id, "num_parallel_calls", 1))
+    parallel = (node for node in pipeline if node.argument("num_parallel_calls") is not None and node.id not in idle)
+    edits: list[Edit] = [*ORIGINAL_GRAPH_EDITS, *(SetArgument(node.id, "num_parallel_calls", 1) for node in parallel)]
     return apply_edits(pipeline, edits)
 
 
@@ -400,11 +398,9 @@ def _match(model: Any, number: int, pipeline: Pipeline, node: Node, assignment: 
     """
     found = model.nodes[number]
     if found.name not in runtime_names(node.op):
-        if node.op == "cache" and found.name == _REPEATS_PART:
-            for above in found.inputs:
-                _match(model, above, pipeline, node, assignment)
-            return None
-        if node.op in ("with_options", "cache") and len(node.inputs) == 1:  # no iterator of its own, or a full cache
+        repeats_part = node.op == "cache" and found.name == _REPEATS_PART
+        if node.op in ("with_options", "cache") and len(node.inputs) == 1 and not repeats_part:
+            # It has no iterator of its own, or is a full cache.
             return _match(model, number, pipeline, pipeline[node.inputs[0]], assignment)
         for above in found.inputs:
             _match(model, above, pipeline, node, assignment)

@@ -55,8 +55,7 @@ def split(arrivals: Sequence[float], epoch_elements: float) -> list[Epoch]:
     the element in which two epochs meet counts as the first of the later one.
     """
     epochs = []
-    start, begun = 0, 0.0
-    number = 1
+    start, begun, number = 0, 0.0, 1
     while start < len(arrivals):
         end = max(start + 1, math.floor(number * epoch_elements + 1e-6))
         part = arrivals[start:end]
@@ -92,13 +91,9 @@ def later_rate(epochs: Sequence[Epoch]) -> Interval | None:
     spread = sum(part**2 / (len(values) - 1) for part, values in zip(parts, logs, strict=True))
     freedom = error**4 / spread if spread > 0 else 1.0
     reach = float(special.stdtrit(freedom, 0.975)) * error
-    return Interval(
-        median=math.exp(difference),
-        low=math.exp(difference - reach),
-        high=math.exp(difference + reach),
-        pairs=len(whole),
-        method=f"Welch t on logs of {len(logs[0])} and {len(logs[1])} blocks, 95 %",
-    )
+    ratio, low, high = (math.exp(log) for log in (difference, difference - reach, difference + reach))
+    method = f"Welch t on logs of {len(logs[0])} and {len(logs[1])} blocks, 95 %"
+    return Interval(ratio, low, high, len(whole), method)
 
 
 def drift_series(epochs: Sequence[Epoch]) -> list[float]:
@@ -214,9 +209,6 @@ def _series(epochs: Sequence[Epoch]) -> list[float]:
 
 def _after_warm_up(intervals: Sequence[float]) -> list[float]:
     end = _WARM_UP * sum(intervals)
-    passed = 0.0
-    for index, time in enumerate(intervals):
-        passed += time
-        if passed >= end:
-            return list(intervals[index + 1 :])
-    return []
+    passed = enumerate(itertools.accumulate(intervals), start=1)
+    start = next((number for number, seconds in passed if seconds >= end), len(intervals))
+    return list(intervals[start:])

@@ -47,7 +47,6 @@ _KEPT = 4  # datasets kept: a memory cache lives as long as its dataset object
 _SHORTEST_SETTLE_SECONDS = 0.3  # wait for AUTOTUNE, at least; by judgement: less leaves more windows unconverged
 _WARM_UP_STEPS = 2  # before a window of training steps; fewer where steps are so slow that it has hardly more
 
-
 _NUMBERING = frozenset({"enumerate", "zip"})
 """Operators whose elements may have a number by which steps differ: `if step % 1000 == 0` is true of the first one."""
 
@@ -129,8 +128,7 @@ class TensorFlowRunner:
     def drop_file_caches(self) -> None:
         """With `cold_files`, drops the files from the page cache, including files of caches that trials wrote."""
         if self.cold_files:
-            written = files_within(private_folder())
-            drop_from_page_cache([*self.files.paths, *written])
+            drop_from_page_cache([*self.files.paths, *files_within(private_folder())])
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         """Returns a window of the input alone, with `plan` applied.

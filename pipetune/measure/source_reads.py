@@ -33,7 +33,7 @@ from pipetune.timing.iterators import free_iterators
 
 _LOOK_SECONDS = 0.005  # between two looks at open files, by judgement: a file open for less time may be missed
 _OWN = ("/proc/", "/sys/", "/dev/", sys.prefix + "/", sys.base_prefix + "/lib")  # not data
-_NOT_DATA = (".py", ".pyc", ".so", ".log")
+_NOT_DATA = (".py", ".pyc", ".so", ".log", " (deleted)")
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,7 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
     per_element: tuple[float | None, float | None] = None, None
     if before is not None and after is not None:
         per_element = (after[0] - before[0]) / elements, (after[1] - before[1]) / elements
-    return ReadObservation(
-        elements=elements,
-        seconds=spent,
-        bytes_per_element=per_element[0],
-        storage_bytes_per_element=per_element[1],
-        opened_files=frozenset(opened),
-    )
+    return ReadObservation(elements, spent, per_element[0], per_element[1], frozenset(opened))
 
 
 @contextlib.contextmanager
@@ -121,14 +115,12 @@ def _open_data_files(known: Collection[str]) -> set[str]:
     except OSError:
         return found
     for descriptor in descriptors:
-        try:
+        with contextlib.suppress(OSError):  # closed in the meantime
             name = os.readlink(f"/proc/self/fd/{descriptor}")
-            if name in known or not _may_be_data(name):
-                continue
-            if stat.S_ISREG(os.stat(name).st_mode) and _read_only(descriptor):
+            may_be_data = name.startswith("/") and not name.startswith(_OWN) and not name.endswith(_NOT_DATA)
+            new = name not in known and may_be_data and stat.S_ISREG(os.stat(name).st_mode)
+            if new and _read_only(descriptor):
                 found.add(name)
-        except OSError:
-            continue  # closed in the meantime
     return found
 
 
@@ -137,10 +129,6 @@ def _read_only(descriptor: str) -> bool:
         if line.startswith("flags:"):
             return int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
     return False
-
-
-def _may_be_data(name: str) -> bool:
-    return name.startswith("/") and not name.startswith(_OWN) and not name.endswith((*_NOT_DATA, " (deleted)"))
 
 
 LEVELS = (1, 2, 4, 8, 16, 32)  # numbers of parallel readers, by judgement: more levels make each window shorter
@@ -208,16 +196,11 @@ def sweep(
     if not intervals:
         return None
     knee = find_knee(levels, [one.median for one in intervals])
+    unknown: list[Interval | None] = [None] * len(levels)
+    curve = zip(levels, by_bytes or unknown, by_elements or unknown, strict=True)
     return Sweep(
         reader=reader,
-        levels=tuple(
-            SweepLevel(
-                level,
-                bytes_per_second=by_bytes[index] if by_bytes else None,
-                elements_per_second=by_elements[index] if by_elements else None,
-            )
-            for index, level in enumerate(levels)
-        ),
+        levels=tuple(SweepLevel(level, size, count) for level, size, count in curve),
         node=node,
         cold=before is not None,
         knee=knee.parallelism,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.results import Interval, Pause, Window
@@ -34,7 +34,7 @@ class Stall:
     bound_seconds: float
     share: Interval
     steps: int  # per window
-    ratios: tuple[float, ...] = field(default=())  # bound over real, pair by pair
+    ratios: tuple[float, ...] = ()  # bound over real, pair by pair
     bound_cpu_seconds: float = 0.0  # of the process, per step on the repeated batch
     real_cpu_seconds: float = 0.0  # of the process, per real step
     start_seconds: float = 0.0  # of a real step: what the start of an epoch takes longer, per step, than on that batch
@@ -108,9 +108,7 @@ def measure_stall(
                 bounds.append(bound(count))
                 reals.append(real(real_count))
             longest = max(longest, clock.now() - before)
-        real_seconds, bound_seconds = (
-            [window.step_seconds for window in windows] for windows in undisturbed(reals, bounds)
-        )
+        real_seconds, bound_seconds = ([one.step_seconds for one in arm] for arm in undisturbed(reals, bounds))
         real_seconds = [seconds + waited for seconds in real_seconds]
         share = share_of(real_seconds, bound_seconds)
         if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
@@ -118,6 +116,7 @@ def measure_stall(
         waits = share.median >= NOT_BOUND_BELOW
     if waited:
         share = replace(share, method=f"{share.method}; pauses of {pause} are added")
+    start, bound_start = (statistics.median(one.start_seconds for one in windows) for windows in (reals, bounds))
     return Stall(
         real_seconds=statistics.median(real_seconds),
         bound_seconds=statistics.median(bound_seconds),
@@ -126,23 +125,13 @@ def measure_stall(
         ratios=tuple(b / r for b, r in zip(bound_seconds, real_seconds, strict=True)),
         bound_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in bounds),
         real_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in reals),
-        start_seconds=max(
-            0.0,
-            statistics.median(window.start_seconds for window in reals)
-            - statistics.median(window.start_seconds for window in bounds),
-        ),
+        start_seconds=max(0.0, start - bound_start),
     )
 
 
 def share_of(real_seconds: list[float], bound_seconds: list[float]) -> Interval:
     """The share of a real step that is not in the bound step; 0 where the bound is not shorter."""
     ratios = [bound / real for bound, real in zip(bound_seconds, real_seconds, strict=True)]
-    error = 0.05 / len(ROUNDS)
-    interval = expected_interval(ratios, error=error)
-    return Interval(
-        median=max(0.0, 1 - interval.median),
-        low=max(0.0, 1 - interval.high),
-        high=max(0.0, 1 - interval.low),
-        pairs=interval.pairs,
-        method=interval.method,
-    )
+    ratio = expected_interval(ratios, error=0.05 / len(ROUNDS))
+    share, low, high = (max(0.0, 1 - value) for value in (ratio.median, ratio.high, ratio.low))
+    return Interval(share, low, high, ratio.pairs, ratio.method)

@@ -81,7 +81,6 @@ def _sliced(datasets: Sequence[Any], slices: int, size: int) -> list[list[float]
 
 
 def _cpu_seconds(elements: Iterable[Any]) -> float:
-    """Returns the CPU seconds of the process for reading these elements."""
     started = time.process_time()
     for _ in elements:
         pass
@@ -135,9 +134,8 @@ def _function_seconds(source: live.LivePipeline, _annotated: Pipeline, node: Nod
     plain = one.cache().repeat()
     answer = node.function.on_batches
     if answer.cut is not None:
-        _, called, _ = map_two_parts(
-            plain, SplittableFunction(original._map_func), answer.cut.position, synchronous=True
-        )
+        whole = SplittableFunction(original._map_func)
+        _, called, _ = map_two_parts(plain, whole, answer.cut.position, synchronous=True)
     else:
         function = map_functions.build_variant(
             tensorflow_private.python_function(original._map_func), answer.form, plain.element_spec
@@ -218,14 +216,12 @@ class _Comparison:
         """Returns the share that each form takes of the CPU time of the original."""
         try:
             with windows.as_run_failed():
-                plain, original, *others = alternating_cpu_seconds(self.above, elements, self._datasets)
+                plain, whole, *others = alternating_cpu_seconds(self.above, elements, self._datasets)
         except RunFailed:
             return {}  # a trial that runs it will report the reason
-        if original <= plain:
+        if whole <= plain:
             return {}
-        return {
-            name: max(0.0, cost - plain) / (original - plain) for name, cost in zip(self.forms, others, strict=True)
-        }
+        return {name: max(0.0, cost - plain) / (whole - plain) for name, cost in zip(self.forms, others, strict=True)}
 
     def _datasets(self, plain: Any) -> list[Any]:
         with tensorflow_private.reusing_traced_functions():
@@ -303,7 +299,8 @@ def _edits(node: Node) -> dict[str, Callable[[Any], Any]]:
     if function.shrinking is not None and not function.shrinking.why_not:
         edits[_SHRINKING] = functools.partial(decode_at_scale, ratio=function.shrinking.ratio)
     if function.before_draws is not None and not function.before_draws.why_not:
-        edits[FunctionVariant.HEAD.value] = functools.partial(_head, position=function.before_draws.position)
+        position = function.before_draws.position
+        edits[FunctionVariant.HEAD.value] = lambda traced: SplittableFunction(traced).head(position)
         edits[_MERE_CALL] = _mere_call  # the second part is called as often as the whole: only the head's work is saved
     return edits
 
@@ -337,10 +334,6 @@ def _map_apart(plain: Any, *, functions: Sequence[Any]) -> Any:
 
 def _map_fused(plain: Any, *, source: live.LivePipeline, names: tuple[str, ...]) -> Any:
     return _map_apart(plain, functions=[plain.map(map_functions.compose_maps(source, names))._map_func])
-
-
-def _head(traced: Any, *, position: int) -> Any:
-    return SplittableFunction(traced).head(position)
 
 
 def _mere_call(_traced: Any) -> Callable[..., Any]:

@@ -98,17 +98,13 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
     longest = consumer.predicted_maximum or 0.0
     # The input can take no more time from the model than the CPU time it uses.
     if consumer.bound_cpu_seconds and working >= _EXPLAINS * lost and needed > _FULL * cores * longest:
-        return Explanation(
-            Cause.PROCESSORS,
-            None,
-            f"Input and model share the {core_count(cores)}: together they need {1000.0 * needed:.3g} ms of CPU time "
-            "per step.",
-        )
+        both = f"together they need {_duration(needed)} of CPU time per step"
+        return Explanation(Cause.PROCESSORS, None, f"Input and model share the {core_count(cores)}: {both}.")
     return None
 
 
 def _duration(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
 def output_buffer(pipeline: Pipeline) -> int | None:
@@ -310,9 +306,9 @@ def core_count(cores: float) -> str:
     return f"{cores:g} core{'' if cores == 1 else 's'}"
 
 
-def _listed(names: list[str], most: int = 3) -> str:
-    if len(names) > most:
-        return ", ".join(names[:most]) + f" and {len(names) - most} more"
+def _listed(names: list[str]) -> str:
+    if len(names) > 3:
+        return ", ".join(names[:3]) + f" and {len(names) - 3} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
@@ -350,21 +346,14 @@ def what_if(
         storage_bytes_per_second: storage bandwidth; None if unknown, then faster storage is left out.
         larger_memory_pipelines: the pipelines that twice the memory would allow.
     """
-    reason = no_prediction_reason(pipeline, profile)
-    if reason:
+    if reason := no_prediction_reason(pipeline, profile):
         return (Scenario("as it is", why=reason),)
 
     def rated(
-        name: str,
-        of: Pipeline = pipeline,
-        *,
-        factor: float = 1,
-        storage: float = 1,
-        model: float = 1,
-        replicas: int = 1,
+        name: str, of: Pipeline = pipeline, *, times: float = 1, storage: float = 1, model: float = 1, replicas: int = 1
     ) -> Scenario:
         bandwidth = None if storage_bytes_per_second is None else storage_bytes_per_second * storage
-        found = predict(of, profile, cores * factor, storage_bytes_per_second=bandwidth)
+        found = predict(of, profile, cores * times, storage_bytes_per_second=bandwidth)
         training, binds = None, "input"
         if step_seconds:
             shared, alone = found.rate / replicas, model / step_seconds
@@ -373,8 +362,7 @@ def what_if(
         return Scenario(name, finite, training, binds, found.bottleneck, found.bound.value)
 
     now = rated("as it is")
-    table = [now]
-    table += [rated(f"{factor} times the cores", factor=factor) for factor in CORE_FACTORS]
+    table = [now, *(rated(f"{factor} times the cores", times=factor) for factor in CORE_FACTORS)]
     if step_seconds is not None:
         table += [rated(f"a training step {factor} times as fast", model=factor) for factor in MODEL_SPEEDUPS]
     if storage_bytes_per_second is not None:

@@ -94,24 +94,18 @@ def batch_size_known(pipeline: Pipeline) -> bool:
     sizes = pipeline.output.element_spec.first_sizes
     if sizes is not None:
         return len(set(sizes)) == 1
-    return bool(_sizes(pipeline, [pipeline.output]))
+    return _batch_size(pipeline, pipeline.output) is not None
 
 
-def _sizes(pipeline: Pipeline, nodes: Sequence[Node]) -> set[int]:
-    """The common batch size of all these nodes, as a set; empty if there is none or more than one."""
-    found: set[int] = set()
-    for node in nodes:
-        size = node.argument("batch_size")
-        if node.op in _BATCHES and node.argument("num_parallel_calls") is None and isinstance(size, int):
-            found.add(size)
-        elif node.op in _EVERY_INPUT or node.op in _SIZE_TRANSPARENT:
-            above = _sizes(pipeline, [pipeline[name] for name in node.inputs])
-            if not above:
-                return set()
-            found |= above
-        else:
-            return set()
-    return found if len(found) == 1 else set()
+def _batch_size(pipeline: Pipeline, node: Node) -> int | None:
+    """The size of the batches that all inputs of `node` have in common; None if there is none or more than one."""
+    size = node.argument("batch_size")
+    if node.op in _BATCHES and node.argument("num_parallel_calls") is None and isinstance(size, int):
+        return size
+    if node.op not in _EVERY_INPUT | _SIZE_TRANSPARENT:
+        return None
+    sizes = {_batch_size(pipeline, pipeline[name]) for name in node.inputs}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def worker_batches(
@@ -218,9 +212,8 @@ def count_deliveries(expected: Counts, received: Counts) -> DeliveryCounts:
         found[min(each, 3)] += equal - more
         found[min(each + 1, 3)] += more
     never, once, twice, oftener = found
-    return DeliveryCounts(
-        never, once, twice, oftener, sum(count for key, count in received.items() if key not in expected)
-    )
+    foreign = sum(count for key, count in received.items() if key not in expected)
+    return DeliveryCounts(never, once, twice, oftener, foreign)
 
 
 def count_batches(elements: int, size: int, *, drop_remainder: bool) -> tuple[int, int]:

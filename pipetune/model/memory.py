@@ -51,8 +51,7 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
         case "cache":
             if node.argument("filename"):
                 return 0.0
-            count = _elements(pipeline, node, profile)
-            return 0.0 if count is None else count * out
+            return (_elements(pipeline, node, profile) or 0) * out
         case "interleave" | "flat_map" | "parallel_interleave":
             ahead = _calls(node, cores) or node.op == "parallel_interleave"
             cycle = integer_or(node.argument("cycle_length"), AUTOTUNE) if node.op != "flat_map" else 1
@@ -138,11 +137,8 @@ def growth(readings: Sequence[tuple[int, float]], *, epoch_elements: int | None 
         readings: (elements taken so far, resident bytes), in the order taken, with increasing elements.
         epoch_elements: elements of the output in an epoch; None if unknown.
     """
-    steps = [
-        (after[1] - before[1]) / (after[0] - before[0])
-        for before, after in itertools.pairwise(readings)
-        if after[0] > before[0]
-    ]
+    pairs = itertools.pairwise(readings)
+    steps = [(size - before) / (end - start) for (start, before), (end, size) in pairs if end > start]
     if len(steps) < FEWEST_READINGS - 1:
         return None
     mean = statistics.fmean(steps)
@@ -151,10 +147,9 @@ def growth(readings: Sequence[tuple[int, float]], *, epoch_elements: int | None 
     grown = readings[-1][1] - readings[0][1]
     third = len(steps) // 3
     first, last = statistics.fmean(steps[:third]), statistics.fmean(steps[-third:])
+    method = f"t on steps, {100 * (1 - _ERROR):.4g} %"
     return MemoryGrowth(
-        bytes_per_element=Interval(
-            mean, mean - reach, mean + reach, len(steps), f"t on steps, {100 * (1 - _ERROR):.4g} %"
-        ),
+        bytes_per_element=Interval(mean, mean - reach, mean + reach, len(steps), method),
         elements=readings[-1][0] - readings[0][0],
         grown_bytes=grown,
         steady=mean - reach > 0 and grown >= SIGNIFICANT_BYTES and last >= _STEADY_SHARE * first > 0,

@@ -32,8 +32,8 @@ def _differs_between_runs(node: Node) -> str:
         return f"{node.title} is not known to pipetune"
     if node.op == "from_generator" or (function is not None and function.python):
         return f"{node.title} runs Python code, which may return something else each time"
-    if node.op == "shuffle":
-        return "shuffle draws its order without a seed" if node.argument("seed") is None else ""
+    if node.op in ("random", "shuffle") and node.argument("seed") is None:
+        return f"{node.op} draws without a seed"
     if function is None or not (function.random or function.random_python):
         return ""
     if function.random_python:

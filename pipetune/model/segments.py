@@ -124,11 +124,7 @@ def inputs_per_output(node: Node, profile: Profile) -> float:
 
 
 def split_into_segments(
-    pipeline: Pipeline,
-    profile: Profile,
-    cores: float,
-    *,
-    overheads: Overheads = IDEAL,
+    pipeline: Pipeline, profile: Profile, cores: float, *, overheads: Overheads = IDEAL
 ) -> tuple[Segment, ...]:
     """Returns the segments and parallel operators of a pipeline, sources first; the last is the consumer's thread.
 
@@ -170,13 +166,12 @@ def split_into_segments(
             _work(one, operator_cost(one, pipeline, profile), count, overheads.spin_seconds, working)
             for one in _with_fused_operators(node)
         )
-        work = _sum_work(parts, _fused_share(node, profile))
+        work = _sum_work(parts, node, profile)
         fuses = on and _map_fuses(node, pipeline)
         each = work.seconds / count if count else 0.0
         beyond, busy = overheads.extra_call_seconds(each, fused=fuses)
         calls = _runtime(count * beyond, count * busy) if node.op != "interleave" else ()
-        automatic = on and runs_pass(pipeline.options, "map_parallelization")
-        parallelism = _parallelism(node, cores, automatic)
+        parallelism = _parallelism(node, cores, on and runs_pass(pipeline.options, "map_parallelization"))
         fused = _fused_with(node, segments, pipeline) if on else None
         if fused is not None:
             into = segments[fused]
@@ -290,29 +285,20 @@ def _with_fused_operators(node: Node) -> tuple[Node, ...]:
     )
 
 
-def _fused_share(node: Node, profile: Profile) -> float:
-    """Returns the measured share that remains of the cost of operators whose functions are called as one."""
-    share = remaining_cost_share(node, profile.operator(node.id)) if node.function and node.function.first else None
-    return 1.0 if share is None else min(1.0, share)
-
-
-def _sum_work(work: Iterable[Work], share: float) -> Work:
-    """Adds up the work of operators that were fused, of which `share` remains, and attributes it to the first."""
-    parts = tuple(work)
+def _sum_work(work: Iterable[Work], node: Node, profile: Profile) -> Work:
+    """Adds up the work of operators fused into `node`, of which the measured share remains, as work of the first."""
+    measured = remaining_cost_share(node, profile.operator(node.id)) if node.function and node.function.first else None
+    share, parts = 1.0 if measured is None else min(1.0, measured), tuple(work)
     seconds, cpu_seconds = sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts)
     return Work(parts[0].node, share * seconds, share * cpu_seconds)
 
 
 def _work(node: Node, measured: OperatorProfile | None, count: float, spin_seconds: float, working: float) -> Work:
-    """Thread time and CPU time that an operator takes per element of the output.
+    """Thread time and CPU time that an operator takes per element of the output, for which it outputs `count` elements.
 
     Where waiting was measured separately, CPU time beyond the wall time is that of other threads: kernels that use
     several threads, or, up to `spin_seconds` per call, idle threads that spun for work. The latter is not counted.
-
-    Args:
-        count: elements that the operator outputs per element of the output.
-        spin_seconds: CPU time of idle threads per call.
-        working: the share of the CPU time that is work, applied where waiting was not measured separately.
+    Elsewhere the share `working` of the CPU time is work.
     """
     if measured is not None and measured.on_batch_seconds is not None and _on_batches(node):
         return Work(node.id, count * measured.on_batch_seconds, count * measured.on_batch_seconds)
@@ -332,23 +318,18 @@ def _work(node: Node, measured: OperatorProfile | None, count: float, spin_secon
 
 
 def _parallelism(node: Node, cores: float, automatic: bool) -> float | None:
-    """Threads of a parallel operator; None for one that runs in the thread of its consumer.
-
-    Args:
-        automatic: whether TensorFlow makes stateless maps parallel by itself.
-    """
+    """Threads of a parallel operator, with `automatic` also of a stateless map; None in the thread of its consumer."""
     argument = operator_facts(node.op).parallel_argument
     value = node.argument(argument) if argument else None
     if value is None:
         stateless_map = node.op == "map" and node.function is not None and node.function.stateless
-        may_run_in_parallel = stateless_map and node.argument("synchronous") is not True
-        return max(1.0, cores) if automatic and may_run_in_parallel else None
-    limit = float("inf")
+        made_parallel = automatic and stateless_map and node.argument("synchronous") is not True
+        return max(1.0, cores) if made_parallel else None
+    calls = max(1.0, cores) if value == AUTOTUNE or not isinstance(value, int) else float(value)
     cycle = node.argument("cycle_length")
     if node.op == "interleave" and isinstance(cycle, int) and cycle > 0:
-        limit = float(cycle)
-    calls = max(1.0, cores) if value == AUTOTUNE or not isinstance(value, int) else float(value)
-    return min(calls, limit)
+        return min(calls, float(cycle))
+    return calls
 
 
 def _map_fuses(node: Node, pipeline: Pipeline) -> bool:

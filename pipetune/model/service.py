@@ -63,19 +63,19 @@ def recommendation(need: ServiceNeed) -> Iterator[str]:
             f"training consumes at most {_format_number(need.step_rate)} examples/s, and the input alone delivers "
             f"{_range(need.local_rate, _format_number)}/s on {core_count(need.worker_cores)}"
         )
-        shared = ", the same cores that training uses" if need.shares_processors else ""
+        both += ", the same cores that training uses" if need.shares_processors else ""
         match need.recommended:
             case False:
-                yield f"A tf.data service is not recommended: {both}{shared}. Sending batches would only cost more."
+                yield f"A tf.data service is not recommended: {both}. Sending batches would only cost more."
             case True:
-                yield f"A tf.data service helps: {both}{shared}."
+                yield f"A tf.data service helps: {both}."
             case None:
-                yield f"It is undecided whether a tf.data service helps: {both}{shared}."
+                yield f"It is undecided whether a tf.data service helps: {both}."
     if need.workers is not None and need.recommended is not False:
+        count = f"{_workers(need.workers)} of {core_count(need.worker_cores)}"
         yield (
-            f"{_workers(need.workers)} of {core_count(need.worker_cores)} would deliver what training consumes, "
-            "according to the "
-            f"{need.workers.basis.value} rate of one worker; the cost of sending elements is extra, on both sides."
+            f"{count} would deliver what training consumes, according to the {need.workers.basis.value} rate of one "
+            "worker; the cost of sending elements is extra, on both sides."
         )
     elif need.recommended:
         yield "The number of workers needed is unknown: the rate of one worker without a cache was not measured."
@@ -115,11 +115,11 @@ def _range(quantity: QuantityRange, form: Callable[[float], str]) -> str:
 
 def _format_number(value: float) -> str:
     """Formats with three significant digits: 12.3, 1,230."""
-    return f"{value:,.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _speed(bytes_per_second: float) -> str:
     for unit, divisor in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
         if bytes_per_second >= divisor:
-            return f"{bytes_per_second / divisor:.3g} {unit}"
-    return f"{bytes_per_second:.3g} B/s"
+            return f"{_format_number(bytes_per_second / divisor)} {unit}"
+    return f"{_format_number(bytes_per_second)} B/s"

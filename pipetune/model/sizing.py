@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipetune.core import element_counts
@@ -104,10 +104,8 @@ def _cpu_seconds(variant: _Variant, why: str) -> QuantityRange | None:
 
     For the original pipeline both were measured, with full parallelism and with none; for a plan the sum is predicted.
     """
-    found = []
     window = variant.rate.cpu_us_per_example if variant.rate is not None else None
-    if window:
-        found.append(window * 1e-6)
+    found = [window * 1e-6] if window else []
     whole = variant.profile.input_cpu_seconds
     if variant.name == "current" and whole:
         found.append(whole / variant.examples_per_element)
@@ -181,24 +179,12 @@ def _has_cache_file(pipeline: Pipeline) -> bool:
     return any(node.op == "cache" and node.argument("filename") for node in pipeline)
 
 
-def unexplained_bytes(pipeline: Pipeline, profile: Profile, *, cores: float) -> float:
-    """Returns the bytes of the measured peak beyond the buffers: kernels' scratch memory, allocators' free lists."""
-    if profile.peak_rss_mib is None:
-        return 0.0
-    return max(0.0, profile.peak_rss_mib * 2**20 - predicted_peak_bytes(pipeline, profile, cores=cores))
-
-
 def _memory(variant: _Variant, job: TrainingJob, unexplained: float, *, rebatched: bool) -> QuantityRange | None:
     """Bytes above the process's baseline on a host that builds a batch per replica; None if element sizes are unknown.
 
     The range goes from the bytes of the buffers to these plus `unexplained` bytes. An in-memory cache holds at least
-    the host's share of the files, and at most everything.
-
-    Args:
-        variant: the variant of the pipeline.
-        job: the training job.
-        unexplained: bytes of the measured peak beyond the buffers.
-        rebatched: every host builds and splits global batches instead; None also for a pipeline without a batch.
+    the host's share of the files, and at most everything. With `rebatched` every host builds and splits global batches
+    instead; then it is None also for a pipeline without a batch.
     """
     pipeline, growing = variant.pipeline, _batch_dependent(variant.pipeline)
     if variant.profile.element_bytes is None or (rebatched and not growing):
@@ -243,10 +229,8 @@ def _ceilings(
     if feed.most_rate is not None and feed.host_limit is ScalingLimit.CORES:
         found.append(_ceiling(job, ScalingLimit.THREADS, feed.most_rate.times(1 / job.replica_rate), feed.most_node))
     read = read_bytes.high if read_bytes is not None else 0.0
-    for limit, bandwidth in (
-        (ScalingLimit.NETWORK, job.network_bytes_per_second),
-        (ScalingLimit.STORAGE, job.storage_bytes_per_second),
-    ):
+    network, storage = job.network_bytes_per_second, job.storage_bytes_per_second
+    for limit, bandwidth in ((ScalingLimit.NETWORK, network), (ScalingLimit.STORAGE, storage)):
         if bandwidth is not None and read > 0:
             found.append(_ceiling(job, limit, _exactly(bandwidth / (read * job.replica_rate), Origin.GIVEN)))
     if files.files:
@@ -325,7 +309,9 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
     variants = [_Variant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
     if result.plan is not None and result.tuned is not None:
         variants.append(_Variant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
-    unexplained = unexplained_bytes(result.pipeline, profile, cores=machine.cores_granted)
+    # Of the measured peak beyond the buffers: kernels' scratch memory, allocators' free lists.
+    buffers = predicted_peak_bytes(result.pipeline, profile, cores=machine.cores_granted)
+    unexplained = max(0.0, profile.peak_rss_mib * 2**20 - buffers) if profile.peak_rss_mib is not None else 0.0
     feeds = tuple(_feed(variant, job, unexplained=unexplained) for variant in variants)
     last = feeds[-1]
     files = _files(variants[-1], job)
@@ -345,7 +331,7 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
         epoch_examples=epoch,
         ceilings=limits,
         rungs=_jobs_at_scales(job, limits, host_rate_known=last.host_rate is not None),
-        missing=_missing(variants[-1], last, job, service=service, files=files, loop=loop),
+        missing=tuple(_missing(variants[-1], last, job, service=service, files=files, loop=loop)),
         processor=machine.processor,
         measured_cores=machine.cores_granted,
     )
@@ -390,39 +376,32 @@ def _missing(
     service: QuantityRange | None,
     files: FilesNeeded,
     loop: QuantityRange | None,
-) -> tuple[MissingFigure, ...]:
-    """The figures that are missing, why, and what would provide them, in the order in which figures are shown."""
+) -> Iterator[MissingFigure]:
+    """Yields the missing figures, why, and what would provide them, in the order in which figures are shown."""
     again = "pipetune analyze measures it"
-    found = []
     if feed.cpu_seconds is None:
-        found.append(MissingFigure("cores", "the CPU time of the input was not measured", again))
+        yield MissingFigure("cores", "the CPU time of the input was not measured", again)
     if loop is None:
-        found.append(MissingFigure("cores for the training loop itself", "not measured on an accelerator"))
+        yield MissingFigure("cores for the training loop itself", "not measured on an accelerator")
     if feed.host_rate is None:
         why = f"{feed.why}, and it was measured on {variant.cores:g} cores" if feed.why else "its rate was not measured"
-        found.append(
-            MissingFigure("what a host delivers", why, f"--cores {variant.cores:g} gives the figure for that many")
-        )
+        yield MissingFigure("what a host delivers", why, f"--cores {variant.cores:g} gives the figure for that many")
     if feed.storage_bytes_per_second is None:
         kept = _has_cache_file(variant.pipeline)
         why = "the bytes read from its cache file were not measured" if kept else "bytes read were not counted"
-        found.append(MissingFigure("storage", why))
+        yield MissingFigure("storage", why)
     elif feed.storage_bytes_per_second.high > 0 and job.storage_bytes_per_second is None:
-        found.append(
-            MissingFigure(
-                "whether storage keeps up", "the bandwidth that all hosts share is not known", "--storage-bandwidth"
-            )
-        )
+        why = "the bandwidth that all hosts share is not known"
+        yield MissingFigure("whether storage keeps up", why, "--storage-bandwidth")
     if job.network_bytes_per_second is None:
-        found.append(MissingFigure("whether the network keeps up", "it is not known", "--network"))
+        yield MissingFigure("whether the network keeps up", "it is not known", "--network")
     elif job.hosts > 1:
-        found.append(MissingFigure("gradients on the network", "they share it with the input, and were not measured"))
+        yield MissingFigure("gradients on the network", "they share it with the input, and were not measured")
     if service is None:
-        found.append(MissingFigure("network for tf.data service", "the size of elements is not known", again))
+        yield MissingFigure("network for tf.data service", "the size of elements is not known", again)
     elif job.compression is None:
-        found.append(MissingFigure("the same compressed", "it was not measured how small they get", "--compression"))
+        yield MissingFigure("the same compressed", "it was not measured how small they get", "--compression")
     if files.files is None:
-        found.append(MissingFigure("files", "the number of files it reads is not known"))
+        yield MissingFigure("files", "the number of files it reads is not known")
     if feed.memory_bytes is None:
-        found.append(MissingFigure("memory", "neither the peak nor the size of elements was measured", again))
-    return tuple(found)
+        yield MissingFigure("memory", "neither the peak nor the size of elements was measured", again)

@@ -16,14 +16,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import Prediction
 from pipetune.model.caches import upstream_of_cache
-from pipetune.model.segments import (
-    RUNTIME,
-    Segment,
-    operator_cost,
-    remaining_cost_share,
-    split_into_segments,
-    visits,
-)
+from pipetune.model.segments import RUNTIME, Segment, operator_cost, remaining_cost_share, split_into_segments, visits
 
 
 def no_prediction_reason(pipeline: Pipeline, profile: Profile) -> str:
@@ -94,11 +87,7 @@ class ThroughputPrediction:
 
 
 def predict(
-    pipeline: Pipeline,
-    profile: Profile,
-    cores: float,
-    *,
-    storage_bytes_per_second: float | None = None,
+    pipeline: Pipeline, profile: Profile, cores: float, *, storage_bytes_per_second: float | None = None
 ) -> ThroughputPrediction:
     """Returns the predicted rate and bound of `pipeline` after the first epoch, for a consumer that never delays it.
 
@@ -176,12 +165,8 @@ def sequential_segments(
     splitting any other gains nothing.
     """
     reachable = min(prediction.cores_rate, consumer_rate)
-    binding = [
-        segment
-        for segment in prediction.segments
-        if segment.nodes and segment.parallelism == 1 and segment.rate < reachable
-    ]
-    return tuple(segment.nodes for segment in sorted(binding, key=lambda segment: segment.rate))
+    threads = [one for one in prediction.segments if one.nodes and one.parallelism == 1 and one.rate < reachable]
+    return tuple(segment.nodes for segment in sorted(threads, key=lambda segment: segment.rate))
 
 
 def _bytes_read(pipeline: Pipeline, profile: Profile, readers: tuple[str, ...]) -> float:

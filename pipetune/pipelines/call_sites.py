@@ -18,7 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any
 
 from pipetune import tensorflow_private
@@ -107,9 +107,7 @@ class Recorder:
         tensorflow_private.DatasetV2.__init__ = record
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         tensorflow_private.DatasetV2.__init__ = self._original
 
 

@@ -32,15 +32,6 @@ class DecodeUse:
     leading_axes: int  # axes before height, width and channels of what the op reads
 
 
-@dataclass(frozen=True)
-class Resize:
-    """A decoded image, and the one op that resizes it to a fixed size; nothing else reads its pixels."""
-
-    decode: Any  # the DecodeJpeg op
-    op: Any  # one of `_RESIZES`
-    size: tuple[int, int]  # height, width
-
-
 def find_crop(graph: Any) -> DecodeUse:
     """Returns the one decode in the graph of which only a window is used, and the `Slice` or `StridedSlice` of it.
 
@@ -53,8 +44,8 @@ def find_crop(graph: Any) -> DecodeUse:
     return use
 
 
-def find_resize(graph: Any) -> Resize:
-    """Returns the one decode in the graph whose whole image is resized to a fixed size.
+def find_resize(graph: Any) -> tuple[DecodeUse, tuple[int, int]]:
+    """Returns the one decode in the graph whose whole image is resized to a fixed size, and this height and width.
 
     Raises:
         CannotEdit: there is none, or something depends on the size of the original image.
@@ -65,7 +56,7 @@ def find_resize(graph: Any) -> Resize:
         raise CannotEdit("the size it resizes to is not fixed")
     if any(not _only_feeds(graph, op, use.op) for op, _ in use.shapes):
         raise CannotEdit("it uses the size of the image")
-    return Resize(use.decode, use.op, (int(size[0]), int(size[1])))
+    return use, (int(size[0]), int(size[1]))
 
 
 def _find_use(graph: Any, kinds: frozenset[str]) -> DecodeUse:
@@ -159,7 +150,7 @@ when it decodes no more than two columns. The tests cover both cases.
 
 _MOST_CHANNELS = 3  # an image with four channels (CMYK) is decoded to RGB
 _EVERY_CHANNEL = 1 << 16  # margin on the channel axis: more than any image has
-_KEPT = ("fancy_upscaling", "try_recover_truncated", "acceptable_fraction", "dct_method")
+_KEPT = ("channels", "fancy_upscaling", "try_recover_truncated", "acceptable_fraction", "dct_method")
 
 
 def image_shapes(contents: Any, crop: DecodeUse) -> list[Any]:
@@ -187,9 +178,7 @@ def image_shapes(contents: Any, crop: DecodeUse) -> list[Any]:
 
 def _decoded(contents: Any, crop: DecodeUse) -> Any:
     """Decodes the whole image: the op also reads formats other than JPEG, which cannot be decoded in part."""
-    return tf.raw_ops.DecodeJpeg(
-        contents=contents, channels=crop.decode.get_attr("channels"), ratio=1, **_attributes(crop)
-    )
+    return tf.raw_ops.DecodeJpeg(contents=contents, ratio=1, **_attributes(crop))
 
 
 def _attributes(crop: DecodeUse) -> dict[str, Any]:
@@ -227,9 +216,7 @@ def decode_window(
     window = tf.gather(tf.concat([low, high - low], axis=0), [0, 1, 3, 4])
     image = tf.cond(
         tf.io.is_jpeg(contents),
-        lambda: tf.raw_ops.DecodeAndCropJpeg(
-            contents=contents, crop_window=window, channels=crop.decode.get_attr("channels"), **_attributes(crop)
-        ),
+        lambda: tf.raw_ops.DecodeAndCropJpeg(contents=contents, crop_window=window, **_attributes(crop)),
         lambda: tf.slice(_decoded(contents, crop), low, high - low),
     )
     image.set_shape([None, None, crop.decode.get_attr("channels") or None])
@@ -275,6 +262,10 @@ def applies(function: FunctionFacts) -> bool:
 def edit_graph(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
     """Returns a dataset's traced function with the same ops and seeds that decodes only the window it crops.
 
+    New ops take the position of the ops they replace, because random draws are numbered in op order, and all others
+    keep their names and inputs. Ops between decode and crop stay before the crop, so that rounding and op fusion do not
+    change.
+
     Args:
         traced: the function of a map whose graph decodes one JPEG.
         margin: pixels decoded beyond the crop on each side.
@@ -283,27 +274,10 @@ def edit_graph(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
         CannotEdit: it needs the whole image.
     """
     graph = traced.function.graph
-    edited, pieces = _edited_graph(graph, find_crop(graph), margin)
-    made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
-    made.called = pieces  # kept alive: TensorFlow deletes the functions of their branches along with them
-    return made
-
-
-def _edited_graph(graph: Any, crop: DecodeUse, margin: int) -> tuple[Any, tuple[TracedOps, TracedOps]]:
-    """Returns the GraphDef with decode and crop replaced; all other ops keep their names, inputs and seeds.
-
-    New ops take the position of the ops they replace, because random draws are numbered in op order. Ops between
-    decode and crop stay before the crop, so that rounding and op fusion do not change.
-
-    Returns:
-        The GraphDef, and the inserted pieces.
-    """
-    given = graph.as_graph_def()
+    crop, given = find_crop(graph), graph.as_graph_def()
     at = {node.name: node for node in given.node}
     decode, cut = at[crop.decode.name], at[crop.op.name]
-    shapes = TracedOps(
-        "shape", lambda contents: image_shapes(contents, crop), [crop.decode.inputs[0]], [decode.input[0]]
-    )
+    shapes = TracedOps("shape", lambda data: image_shapes(data, crop), [crop.decode.inputs[0]], [decode.input[0]])
     window = TracedOps(
         "window",
         lambda *tensors: decode_window(crop, *tensors, margin=margin),
@@ -326,7 +300,9 @@ def _edited_graph(graph: Any, crop: DecodeUse, margin: int) -> tuple[Any, tuple[
             edited.node.extend(_slice_nodes(node, [node.input[0], begin, size], crop.op.outputs[0].shape))
         else:
             edited.node.append(node)
-    return edited, (shapes, window)
+    made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
+    made.called = (shapes, window)  # kept alive: TensorFlow deletes the functions of their branches along with them
+    return made
 
 
 def _slice_nodes(node: Any, inputs: Sequence[str], shape: Any) -> Iterator[Any]:

@@ -22,7 +22,7 @@ _AT_ONCE = 0.25  # of the time limit, by judgement: what counting a batch may ta
 _OPENING = frozenset(
     {"Const", "FlatMapDataset", "Identity", "NoOp", "Placeholder", "Reshape", "TFRecordDataset", "TensorSliceDataset"}
 )
-"""Operations of a function that only opens the TFRecord file that it is given."""
+"""Operations of a function that only opens a TFRecord file."""
 
 _READING = READERS | FLATTENING | {"CsvDataset", "SqlDataset"}
 
@@ -93,12 +93,7 @@ def _from_upstream(node: Node, counts: dict[str, int]) -> int | None:
 
 def _records(source: LivePipeline, node: Node, limit_seconds: float) -> int | None:
     """Returns how many records a reader of TFRecord files has; None if it is no plain one, or if time runs out."""
-    if node.op in FLATTENING:
-        only_opens = node.function is not None and _OPENING.issuperset(node.function.operations)
-        plain = only_opens and node.inner == ("TFRecordDataset",) and len(node.inputs) == 1
-    else:
-        plain = node.op == "TFRecordDataset"
-    if not plain:
+    if not (_opens_its_elements(source, node) if node.op in FLATTENING else node.op == "TFRecordDataset"):
         return None
     named = source.datasets[node.inputs[0]] if node.inputs else source.datasets[node.id]._filenames
     end, total = time.perf_counter() + limit_seconds, 0
@@ -108,6 +103,19 @@ def _records(source: LivePipeline, node: Node, limit_seconds: float) -> int | No
             return None
         total += found
     return total
+
+
+def _opens_its_elements(source: LivePipeline, node: Node) -> bool:
+    """Whether the elements above are names, and the function does no more than open the TFRecord files of that name."""
+    only_opens = node.function is not None and _OPENING.issuperset(node.function.operations)
+    if not only_opens or node.inner != ("TFRecordDataset",):
+        return False
+    graph = source.datasets[node.id]._map_func.function.graph
+    opened = [op.inputs[0] for op in graph.get_operations() if op.type == "TensorSliceDataset"]
+    while opened and opened[0].op.type in ("Identity", "Reshape"):
+        opened = [opened[0].op.inputs[0]]
+    single = isinstance(source.datasets[node.inputs[0]].element_spec, tf.TensorSpec)
+    return single and [one.name for one in opened] == [graph.inputs[0].name]
 
 
 def _names(named: Iterable[tf.Tensor] | tf.Tensor) -> Iterator[str]:

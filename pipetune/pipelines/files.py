@@ -153,8 +153,7 @@ def named_files(source: LivePipeline, *, limit_seconds: float = 2.0) -> NamedFil
 def files_within(folder: str) -> Iterator[str]:
     """Yields every file of a folder and its subfolders."""
     for root, _, names in os.walk(folder):
-        for name in sorted(names):
-            yield os.path.join(root, name)
+        yield from (os.path.join(root, name) for name in sorted(names))
 
 
 def _candidates(source: LivePipeline) -> Iterator[str]:

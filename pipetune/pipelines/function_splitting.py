@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import dropwhile
+from itertools import dropwhile, filterfalse
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -107,10 +107,8 @@ class _TracedSource:
     def called(self, op: Any, statement: int) -> str:
         """Returns the function that a statement of the body called directly, and that created an op; "" if none did."""
         inside = dropwhile(lambda frame: not self._is_frame(frame), op.traceback or ())
-        called = next(
-            (one for one in inside if not self._is_frame(one) and not any(part in one.filename for part in _BETWEEN)),
-            None,
-        )
+        others = filterfalse(self._is_frame, inside)
+        called = next((one for one in others if not any(part in one.filename for part in _BETWEEN)), None)
         if called is None:
             return ""
         if is_library(called.filename):
@@ -152,13 +150,8 @@ def _evaluated_first(line: ast.AST) -> Iterator[ast.Call]:
                 node = arguments[0] if arguments else None
             case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]) | ast.BinOp(left=first):
                 node = first
-            case (
-                ast.Assign(value=value)
-                | ast.Return(value=value)
-                | ast.Subscript(value=value)
-                | ast.Attribute(value=value)
-            ):
-                node = value
+            case ast.Assign() | ast.Return() | ast.Subscript() | ast.Attribute():
+                node = node.value
             case _:
                 node = None
 
@@ -253,22 +246,18 @@ class SplittableFunction:
         return tensorflow_private.with_function(self.traced, batched, output_spec=gives), properties
 
     def _head(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
-        given = {id(tensor.op) for tensor in self.graph.inputs}
-        return rebuild_function(
-            self.graph, self._part(self.ops[:position], leave=given), self.passed_tensors(position), leading_axes=rows
-        )
+        part, handed = self._part(self.ops[:position]), self.passed_tensors(position)
+        return rebuild_function(self.graph, part, handed, leading_axes=rows)
 
     def tail_function(self, position: int) -> Callable[..., Any]:
         """Returns the second part as a Python function with one argument for each of `passed_tensors`."""
-        body = function_body(
-            self.graph, self._tail_ops(position), self.graph.outputs, argument_tensors=self.passed_tensors(position)
-        )
+        ops, passed = self._tail_ops(position), self.passed_tensors(position)
+        body = function_body(self.graph, ops, self.graph.outputs, argument_tensors=passed)
         return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
 
     def inlined(self) -> Callable[..., Any]:
         """Returns the whole as a Python function that adds its ops to the graph that calls it."""
-        ops = self._part(self.ops, leave={id(tensor.op) for tensor in self.graph.inputs})
-        body = function_body(self.graph, ops, self.graph.outputs, argument_tensors=self.arguments)
+        body = function_body(self.graph, self._part(self.ops), self.graph.outputs, argument_tensors=self.arguments)
 
         def call(*arguments: Any) -> Any:
             element = tensorflow_private.as_input(self.traced, arguments)
@@ -277,17 +266,16 @@ class SplittableFunction:
         return call
 
     def _tail_ops(self, position: int) -> Any:
-        above = {id(op) for op in self.ops[:position] if id(op) in self.varying_ops}
-        inputs = {id(tensor.op) for tensor in self.graph.inputs}
-        return self._part(self.ops, leave=above | inputs)
+        above = [op for op in self.ops[:position] if id(op) not in self.varying_ops]
+        return self._part([*above, *self.ops[position:]])
 
-    def _part(self, ops: Sequence[Any], *, leave: set[int]) -> Any:
-        """Returns the GraphDef of `ops` without those in `leave` (ids).
+    def _part(self, ops: Sequence[Any]) -> Any:
+        """Returns the GraphDef of `ops` without the inputs of the graph.
 
         Control inputs and colocation constraints that name other ops are dropped: those ops have run by then, and need
         not be on the same device.
         """
-        names = {op.name for op in ops if id(op) not in leave}
+        names = {op.name for op in ops} - {tensor.op.name for tensor in self.graph.inputs}
         whole = self.graph.as_graph_def()
         part = graph_with(whole, [node for node in whole.node if node.name in names])
         for node in part.node:

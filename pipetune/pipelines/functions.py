@@ -27,7 +27,8 @@ _NO_SIDE_EFFECT = frozenset(
     {"Placeholder", "StatefulPartitionedCall", "PartitionedCall", "If", "While", "StatelessIf", "StatelessWhile",
      "Case", "_Arg", "_Retval", "AnonymousSeedGenerator", "DummySeedGenerator", "AnonymousHashTable",
      "HashTableV2", "VarHandleOp", "InitializeTableV2"}
-)  # fmt: skip
+).union(VALUE_CHECKS, PYTHON_OPS, GENERATOR_OPS, _WRITES, _READS, _TABLE_WRITES, _TABLE_READS, _FILE_READS)  # fmt: skip
+"""Ops without any, or with one that another fact states."""
 
 
 def read_facts(wrapper: Any) -> FunctionFacts:
@@ -56,8 +57,9 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         seeded=bool(drawing) and not generator and not shuffles and seeded,
         random_python=generator,
         python=any(kind in PYTHON_OPS for kind in types),
-        reads_variables=variables if any(kind in _READS for kind in types) or variables else (),
-        writes_variables=any(kind in _WRITES for kind in types),
+        reads_variables=variables,
+        # A variable that is read by its handle alone has no name: it may be one that training writes.
+        writes_variables=any(kind in (_WRITES if variables else _WRITES | _READS) for kind in types),
         mutable_tables=any(kind in _TABLE_WRITES for kind in types)
         or (any(kind in _TABLE_READS for kind in types) and _captures_mutable_table(concrete)),
         side_effects=tuple(kind for kind in types if _has_side_effect(kind)),
@@ -162,7 +164,7 @@ def inner_operators(wrapper: Any) -> tuple[str, ...]:
         if len(made) == 1 and made[0].startswith(_READERS):
             kinds[name] = made[0]
             if datasets.get(node.input[0], node).op == "TensorSliceDataset":
-                del kinds[node.input[0]]
+                kinds.pop(node.input[0], None)  # another reader of the same names may have been in front of this one
     return tuple(kinds.values())
 
 
@@ -177,11 +179,7 @@ def all_nodes(graph_def: Any) -> Iterator[Any]:
 
 
 def _has_side_effect(kind: str) -> bool:
-    if kind in _NO_SIDE_EFFECT or kind in VALUE_CHECKS or kind in PYTHON_OPS or kind in GENERATOR_OPS:
-        return False
-    if kind in _WRITES or kind in _READS or kind in _TABLE_READS or kind in _TABLE_WRITES:
-        return False
-    if kind in _FILE_READS or tensorflow_private.op_has_seed(kind) or DATASET_OP.search(kind):
+    if kind in _NO_SIDE_EFFECT or tensorflow_private.op_has_seed(kind) or DATASET_OP.search(kind):
         return False
     return tensorflow_private.op_is_stateful(kind)
 
@@ -205,11 +203,8 @@ def _digest(graph_def: Any) -> str:
         lines = []
         for node in nodes:
             inputs = [_reference(name, names) for name in node.input]
-            attributes = [
-                f"{key}={_attribute(node.attr[key], called)}"
-                for key in sorted(node.attr)
-                if key not in _IGNORED_ATTRIBUTES and not key.startswith("_")
-            ]
+            kept = [key for key in sorted(node.attr) if key not in _IGNORED_ATTRIBUTES and not key.startswith("_")]
+            attributes = [f"{key}={_attribute(node.attr[key], called)}" for key in kept]
             lines.append(" ".join([node.op, *inputs, *attributes]))
         lines += [_reference(name, names) for name in results]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

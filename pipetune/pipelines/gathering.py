@@ -86,11 +86,8 @@ def windows_subset(series: Series, indices: list[int]) -> Series:
     reach = (series.size - 1) * series.stride
     kept = np.unique(first[:, np.newaxis] + np.arange(reach + 1))
     kept = kept[kept < series.rows.shape[0]]
-    part = replace(
-        series,
-        rows=tf.gather(series.rows, kept),
-        starts=tf.constant(np.searchsorted(kept, first), series.starts.dtype),
-    )
+    starts = tf.constant(np.searchsorted(kept, first), series.starts.dtype)
+    part = replace(series, rows=tf.gather(series.rows, kept), starts=starts)
     if series.targets is None:
         return part
     return replace(part, targets=tf.gather(series.targets, kept[kept < series.targets.shape[0]]))

@@ -68,9 +68,7 @@ class TracedOps:
             tensors = dict(zip(fed, given, strict=True))
             return function(*(tensors.get(place, value) for place, value in enumerate(values)))
 
-        self.traced = tensorflow_private.data_function(
-            body, [tf.TensorSpec(like[place].shape, like[place].dtype) for place in fed]
-        )
+        self.traced = tensorflow_private.data_function(body, specs_of([like[place] for place in fed]))
         graph = self.traced.graph
         graph_def = graph.as_graph_def()
         self.library = graph_def.library

@@ -19,21 +19,10 @@ from pipetune.pipelines.functions import all_nodes
 from pipetune.pipelines.op_types import DATASET_OP
 
 PASSES = (
-    "noop_elimination",
-    "shuffle_and_repeat_fusion",
-    "map_fusion",
-    "filter_fusion",
-    "map_and_filter_fusion",
-    "map_parallelization",
-    "filter_parallelization",
-    "map_and_batch_fusion",
-    "batch_parallelization",
-    "parallel_batch",
-    "make_sloppy",
-    "seq_interleave_prefetch",
-    "autotune_buffer_sizes",
-    "inject_prefetch",
-)
+    "noop_elimination", "shuffle_and_repeat_fusion", "map_fusion", "filter_fusion", "map_and_filter_fusion",
+    "map_parallelization", "filter_parallelization", "map_and_batch_fusion", "batch_parallelization", "parallel_batch",
+    "make_sloppy", "seq_interleave_prefetch", "autotune_buffer_sizes", "inject_prefetch",
+)  # fmt: skip
 """Passes worth reporting, roughly in the order TensorFlow runs them; the installed version may know fewer."""
 
 _LARGE_BYTES = 4 << 20  # largest array that stays whole in the graph
@@ -94,19 +83,15 @@ def _with_small_sources(source: live.LivePipeline) -> Any:
 def _array_bytes(dataset: Any) -> int:
     total = 0
     for tensor in tensorflow_private.source_tensors(dataset):
-        count = tensor.shape.num_elements() if tensor.shape is not None else None
-        total += (count or 0) * max(tensor.dtype.size, 8 if tensor.dtype == tf.string else 1)
+        total += (tensor.shape.num_elements() or 0) * max(tensor.dtype.size, 8 if tensor.dtype == tf.string else 1)
     return total
 
 
 def _dataset_ops(dataset: Any) -> _Ops:
     """Counts the dataset ops of the graph and of its functions, each with the attributes that passes set."""
     graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
-    found: _Ops = Counter()
-    for node in all_nodes(graph):
-        if DATASET_OP.search(node.op) and node.op not in _WRAPPERS:
-            found[_describe_node(node)] += 1
-    return found
+    datasets = (node for node in all_nodes(graph) if DATASET_OP.search(node.op) and node.op not in _WRAPPERS)
+    return Counter(map(_describe_node, datasets))
 
 
 def _describe_node(node: Any) -> str:

@@ -103,11 +103,7 @@ def output_terms(
 
 def is_elementwise(op: Any) -> bool:
     """Whether an op of a graph, with its other inputs as they are, treats every value of the element independently."""
-    return (
-        op.type in ELEMENTWISE | IDENTITIES
-        or op.type == "DecodeRaw"
-        or (op.type == "OneHot" and op.get_attr("axis") == -1)
-    )
+    return op.type in ELEMENTWISE | IDENTITIES | {"DecodeRaw"} or (op.type == "OneHot" and op.get_attr("axis") == -1)
 
 
 def apply_op(call: Call) -> list[Term]:
@@ -198,11 +194,8 @@ The arguments are a call in normal form, and which of its inputs are stacks of r
 
 def _elementwise(call: Call, stacked: Sequence[bool]) -> Call | None:
     """Elementwise ops: stacks have the rank of the result and other inputs a lower one, so only rows share axis 0."""
-    rank = max(term.rank for term in call.inputs)
-    lined_up = all(
-        term.rank == rank if is_stack else term.rank < rank for term, is_stack in zip(call.inputs, stacked, strict=True)
-    )
-    if not lined_up:
+    ranks = [term.rank for term in call.inputs]
+    if [rank == max(ranks) for rank in ranks] != list(stacked):
         return None
     lowered = _lowered(call, stacked)
     shape = _broadcast([term.shape for term in lowered.inputs])
@@ -343,37 +336,20 @@ _RESIZES = frozenset({"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNe
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(_RESIZES, _stacked_at(0)),
-    **dict.fromkeys(REDUCTIONS, _by_axes),
+    **dict.fromkeys(("DecodeCSV", "DecodePaddedRaw", "DecodeRaw", "RegexReplace"), _stacked_at(0)),
+    **dict.fromkeys(("AvgPool", "Conv2D", "DepthwiseConv2dNative", "ExtractImagePatches", "MaxPool"), _stacked_at(0)),
+    **dict.fromkeys(("GatherNd", "LookupTableFindV2"), _stacked_at(1)),
+    **dict.fromkeys(REDUCTIONS | {"ArgMax", "ArgMin", "Cumprod", "Cumsum", "OneHot"}, _by_axes),
+    **dict.fromkeys(("ReverseV2", "Roll", "Split", "SplitV", "Unpack"), _by_axes),
     **dict.fromkeys(("AdjustContrastv2", "AdjustHue", "AdjustSaturation"), _with_row_rank(3)),
     **dict.fromkeys(("HSVToRGB", "RGBToHSV", "Softmax", "LogSoftmax", "TopKV2"), _with_row_rank(1)),
-    **dict.fromkeys(("AvgPool", "Conv2D", "DepthwiseConv2dNative", "ExtractImagePatches", "MaxPool"), _stacked_at(0)),
-    "ArgMax": _by_axes,
-    "ArgMin": _by_axes,
-    "BroadcastTo": _to_sizes,
-    "ConcatV2": _joined,
-    "Cumprod": _by_axes,
-    "Cumsum": _by_axes,
-    "DecodeCSV": _stacked_at(0),
-    "DecodePaddedRaw": _stacked_at(0),
-    "DecodeRaw": _stacked_at(0),
-    "Fill": _to_sizes,
-    "GatherNd": _stacked_at(1),
+    **dict.fromkeys(("ConcatV2", "Pack"), _joined),
+    **dict.fromkeys(("BroadcastTo", "Fill"), _to_sizes),
+    **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _without_first("paddings", (0, 0))),
     "GatherV2": _gathered,
-    "LookupTableFindV2": _stacked_at(1),
-    "MirrorPad": _without_first("paddings", (0, 0)),
-    "OneHot": _by_axes,
-    "Pack": _joined,
-    "Pad": _without_first("paddings", (0, 0)),
-    "PadV2": _without_first("paddings", (0, 0)),
     "ParseExampleV2": _parsing,
-    "RegexReplace": _stacked_at(0),
-    "ReverseV2": _by_axes,
-    "Roll": _by_axes,
-    "Split": _by_axes,
-    "SplitV": _by_axes,
     "Tile": _without_first("multiples", 1),
     "Transpose": _transpose_rule,
-    "Unpack": _by_axes,
 }
 
 EXACT = {"StridedSlice"} | (

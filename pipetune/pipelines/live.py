@@ -96,19 +96,14 @@ def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
         found["deterministic"] = {"true": True, "false": False}.get(found["deterministic"])
     if kind.op in READERS:
         found.setdefault("num_parallel_reads", _parallel_reads(dataset))
-        found["files"] = _name_count(dataset._filenames)
+        count = int(dataset._filenames.cardinality()) if tf.executing_eagerly() else -1
+        found["files"] = count if count >= 0 else None  # None if TensorFlow does not know how many there are
     if kind.op == "padded_batch":
         found["padded_shapes"] = shapes_text(dataset.element_spec, dataset._padded_shapes)
-    if kind.op == "shuffle":
+    if kind.op in ("random", "shuffle"):
         seeds = (to_json_value(dataset._seed), to_json_value(dataset._seed2))
         found["seed"] = None if seeds == (0, 0) else f"{seeds[0]},{seeds[1]}"
     return found
-
-
-def _name_count(names: Any) -> Value:
-    """Returns the number of names in a dataset of file names; None if TensorFlow does not know it."""
-    count = int(names.cardinality()) if tf.executing_eagerly() else -1
-    return count if count >= 0 else None
 
 
 def _parallel_reads(reader: Any) -> Value:
@@ -187,8 +182,16 @@ class LivePipeline:
 
 def read(dataset: Any, *, name: str = "dataset") -> LivePipeline:
     """Returns the pipeline that ends in `dataset`; what cannot be read becomes an opaque node, never an error."""
-    order: list[Any] = []
-    _visit(dataset, order, set())
+    order, seen = list[Any](), set[int]()
+    stack = [(dataset, False)]
+    while stack:  # what is upstream of a dataset comes before it
+        current, expanded = stack.pop()
+        if expanded:
+            order.append(current)
+        elif id(current) not in seen:
+            seen.add(id(current))
+            stack.append((current, True))
+            stack.extend((above, False) for above in reversed(upstream_datasets(current)))
     ids = {id(live): f"n{index}" for index, live in enumerate(order)}
     deterministic = _deterministic_interleaves(order, dataset)
     nodes = tuple(_node(live, ids, deterministic) for live in order)
@@ -198,21 +201,19 @@ def read(dataset: Any, *, name: str = "dataset") -> LivePipeline:
 
 def explicit_options(dataset: Any) -> dict[str, Value]:
     """Returns the fields of `tf.data.Options` that were set explicitly, by dotted name."""
-    found: dict[str, Value] = {}
-    _flatten(dataset.options(), "", found)
-    return found
+    return dict(_options_set(dataset.options(), ""))
 
 
 # TensorFlow itself sets these when it merges options.
 _SET_BY_ITSELF = frozenset({("experimental_distribute.auto_shard_policy", "AUTO")})
 
 
-def _flatten(options: Any, prefix: str, found: dict[str, Value]) -> None:
+def _options_set(options: Any, prefix: str) -> Iterator[tuple[str, Value]]:
     for name, value in sorted(options._options.items()):
         if hasattr(value, "_options"):
-            _flatten(value, f"{prefix}{name}.", found)
+            yield from _options_set(value, f"{prefix}{name}.")
         elif value is not None and (prefix + name, getattr(value, "name", "")) not in _SET_BY_ITSELF:
-            found[prefix + name] = value.name if hasattr(value, "name") else to_json_value(value)
+            yield prefix + name, value.name if hasattr(value, "name") else to_json_value(value)
 
 
 def upstream_datasets(dataset: Any) -> tuple[Any, ...]:
@@ -245,26 +246,13 @@ def element_bytes(spec: Any) -> float | None:
     """Returns the bytes of one element; None unless every component is dense, of fixed shape and not a string."""
     total = 0
     for component in tf.nest.flatten(spec):
-        shape, dtype = getattr(component, "shape", None), getattr(component, "dtype", None)
-        if not isinstance(component, tf.TensorSpec) or shape is None or dtype is None or dtype == tf.string:
+        if not isinstance(component, tf.TensorSpec) or component.dtype == tf.string:
             return None
-        count = shape.num_elements()
+        count = component.shape.num_elements()
         if count is None:
             return None
-        total += count * dtype.size
+        total += count * component.dtype.size
     return float(total)
-
-
-def _visit(dataset: Any, order: list[Any], seen: set[int]) -> None:
-    stack = [(dataset, False)]
-    while stack:
-        current, expanded = stack.pop()
-        if expanded:
-            order.append(current)
-        elif id(current) not in seen:
-            seen.add(id(current))
-            stack.append((current, True))
-            stack.extend((above, False) for above in reversed(upstream_datasets(current)))
 
 
 def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Value]) -> Node:
@@ -309,13 +297,11 @@ def _deterministic_interleaves(order: list[Any], dataset: Any) -> dict[int, Valu
     if not parallel:
         return {}
     graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
-    found = [
-        node.attr["deterministic"].s.decode() for node in graph.node if node.op.startswith("ParallelInterleaveDataset")
-    ]
-    if len(found) != len(parallel):
+    kernels = [node for node in graph.node if node.op.startswith("ParallelInterleaveDataset")]
+    if len(kernels) != len(parallel):
         return {}
-    words: dict[str, Value] = {"true": True, "false": False}
-    return {id(live): words.get(text) for live, text in zip(parallel, found, strict=True)}
+    words: dict[bytes, Value] = {b"true": True, b"false": False}
+    return {id(live): words.get(node.attr["deterministic"].s) for live, node in zip(parallel, kernels, strict=True)}
 
 
 COMPLEMENT_CLASS = {"take": "_SkipDataset", "skip": "_TakeDataset"}

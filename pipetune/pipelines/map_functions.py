@@ -80,13 +80,10 @@ def annotate_fusions(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
         fused = _probe(source, run)
         if not fused.why_not or run[-1].id not in found:
             found[run[-1].id] = fused
-    return pipeline.with_functions(
-        {
-            name: replace(function, fused=fused)
-            for name, fused in found.items()
-            if (function := pipeline[name].function) is not None
-        }
-    )
+    facts = {
+        name: replace(function, fused=fused) for name, fused in found.items() if (function := pipeline[name].function)
+    }
+    return pipeline.with_functions(facts)
 
 
 def compose_maps(
@@ -137,9 +134,9 @@ def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion
         return MapFusion(first=first, why_not="composed into one, their functions have state or check other values")
     try:
         terms: list[Term] | None = None
-        draws = count()
+        numbers = count()
         for name in names:
-            terms = output_terms(source.datasets[name]._map_func.function, terms, draws=draws)
+            terms = output_terms(source.datasets[name]._map_func.function, terms, draws=numbers)
         if terms != output_terms(mapped._map_func.function, draws=count()):
             return MapFusion(first=first, why_not="composed into one, their functions compute something different")
     except CannotProve as reason:
@@ -201,7 +198,12 @@ def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, abov
         return _part(function, source.datasets[function.part_of], above)
     if function is not None and function.first:
         return compose_maps(source, (*function.first, node.id), function.called_forms)
-    return _function_variant(function, source.datasets[node.id], above)
+    traced = source.datasets[node.id]._map_func
+    if function is None:
+        return traced
+    if function.called_on_batches:
+        return build_variant(tensorflow_private.python_function(traced), function.form, above.element_spec)
+    return graph_edit(function.form).edit_graph(traced) if function.form in GRAPH_EDITS else traced
 
 
 def called_maps(node: Node) -> tuple[str, ...]:
@@ -225,15 +227,6 @@ def filter_predicate(node: Node, original: Any) -> Any:
     """
     again = node.function is not None and node.function.form is FunctionVariant.ON_INPUT
     return tensorflow_private.python_function(original._predicate) if again else original._predicate
-
-
-def _function_variant(function: FunctionFacts | None, original: Any, above: Any) -> Any:
-    """Returns the function of the map `original` in the variant that an edit chose."""
-    form = function.form if function is not None else FunctionVariant.AS_TRACED
-    traced = original._map_func
-    if function is not None and function.called_on_batches:
-        return build_variant(tensorflow_private.python_function(traced), form, above.element_spec)
-    return graph_edit(form).edit_graph(traced) if form in GRAPH_EDITS else traced
 
 
 def _part(function: FunctionFacts, original: Any, above: Any) -> Any:

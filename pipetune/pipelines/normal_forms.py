@@ -149,24 +149,15 @@ def _taken_of_unknown_size(term: Term, entries: tuple[AxisIndex, ...]) -> Term:
 
 
 def _is_full_slice(entry: AxisIndex, size: int | None) -> bool:
-    return (
-        entry[0] == "cut"
-        and entry[1] in (None, 0)
-        and (entry[2] is None or (size is not None and entry[2] == size))
-        and entry[3] == 1
-    )
+    return entry[0] == "cut" and entry[1] in (None, 0) and entry[2] in (None, size) and entry[3] == 1
 
 
 def _index_entries(call: Call) -> list[AxisIndex]:
     """Returns the entries of a `StridedSlice`: one for each axis of its input, and new axes in between."""
     begin, end, strides = (call.constant(place).reshape(-1).tolist() for place in (1, 2, 3))
-    masks = {
-        name: int(call.attribute(f"{name}_mask") or 0)
-        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    }
 
     def masked(name: str, place: int) -> bool:
-        return bool(masks[name] >> place & 1)
+        return bool(int(call.attribute(f"{name}_mask") or 0) >> place & 1)
 
     named = sum(1 for place in range(len(begin)) if not masked("ellipsis", place) and not masked("new_axis", place))
     left = call.inputs[0].rank - named
@@ -351,23 +342,15 @@ def _rank_of_output(call: Call) -> int:
 
 
 _NORMALIZERS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
-    **dict.fromkeys(REDUCTIONS, _axes_of_input(1)),
-    "ArgMax": _axes_of_input(1),
-    "ArgMin": _axes_of_input(1),
+    **dict.fromkeys(REDUCTIONS | {"ArgMax", "ArgMin", "Cumprod", "Cumsum", "ReverseV2"}, _axes_of_input(1)),
+    **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _numbers_of_input("paddings")),
+    **dict.fromkeys(("OneHot", "Pack"), _axis_attribute(_rank_of_output)),
     "BroadcastTo": _sizes_of_input(1),
     "ConcatV2": _concat,
-    "Cumprod": _axes_of_input(1),
-    "Cumsum": _axes_of_input(1),
     "ExpandDims": _expand_dims,
     "Fill": _sizes_of_input(0),
     "GatherV2": _gather,
-    "MirrorPad": _numbers_of_input("paddings"),
-    "OneHot": _axis_attribute(_rank_of_output),
-    "Pack": _axis_attribute(_rank_of_output),
-    "Pad": _numbers_of_input("paddings"),
-    "PadV2": _numbers_of_input("paddings"),
     "Reshape": _reshape,
-    "ReverseV2": _axes_of_input(1),
     "Roll": _roll,
     "Slice": _slice,
     "Split": _axes_of_input(0, of=1),
@@ -398,9 +381,9 @@ def _fold_constants(call: Call) -> list[Term] | None:
         return None
     try:
         values = fold(call, [term.value for term in call.inputs])
+        return [_value_term(value, dtype) for value, dtype in zip(values, call.dtypes, strict=True)]
     except (ArithmeticError, ValueError, IndexError):  # left to run time, where it may raise or return something
         return None
-    return [_value_term(value, dtype) for value, dtype in zip(values, call.dtypes, strict=True)]
 
 
 def _of_shape(call: Call) -> list[Term] | None:
@@ -445,12 +428,8 @@ _FOLDS: Mapping[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Maximum": lambda call, values: [np.maximum(values[0], values[1])],
     "Minimum": lambda call, values: [np.minimum(values[0], values[1])],
     "Mul": lambda call, values: [values[0] * values[1]],
-    "Pack": lambda call, values: [
-        np.stack([np.asarray(one, object) for one in values], int(call.attribute("axis") or 0))
-    ],
-    "Prod": lambda call, values: [
-        np.prod(values[0], axis=_axes(values[1]), keepdims=bool(call.attribute("keep_dims")))
-    ],
+    "Pack": lambda call, values: [np.stack([np.asarray(one, object) for one in values], call.attribute("axis") or 0)],
+    "Prod": lambda call, values: [np.prod(values[0], _axes(values[1]), keepdims=bool(call.attribute("keep_dims")))],
     "Range": lambda call, values: [np.arange(*(int(value) for value in values))],
     "Reshape": lambda call, values: [np.reshape(values[0], _axes(values[1]))],
     "Squeeze": lambda call, values: [np.squeeze(values[0], axis=call.attribute("squeeze_dims") or None)],

@@ -78,11 +78,7 @@ def _fills_up(amount: Amount, given: Term, axis: int, size: int | None) -> bool:
     """Whether an amount is `size` less the size of an axis, and so negative, which is an error, for longer elements."""
     if not isinstance(amount, Term) or amount.op != "Sub" or _number(amount.inputs[0]) != size:
         return False
-    return _measures(amount.inputs[1], given, axis)
-
-
-def _measures(term: Term, given: Term, axis: int) -> bool:
-    """Whether a number is the size of an axis of `given`."""
+    term = amount.inputs[1]
     if term.op == "Size":
         return given.rank == 1 and term.inputs[0] == given
     taken = term.inputs[0] if term.op == "Reshape" else term

@@ -227,11 +227,8 @@ def needed_ops(graph: Any) -> Iterator[Any]:
 def input_terms(function: Any) -> list[Term]:
     """Returns a term for each flat input of a traced function, identified by its index."""
     graph = function.graph
-    count = len(graph.inputs) - len(list(graph.captures))
-    return [
-        input_term(place, dtype=tensor.dtype, shape=static_shape(tensor))
-        for place, tensor in enumerate(graph.inputs[:count])
-    ]
+    given = graph.inputs[: len(graph.inputs) - len(list(graph.captures))]
+    return [input_term(place, dtype=one.dtype, shape=static_shape(one)) for place, one in enumerate(given)]
 
 
 def input_term(place: int, *, dtype: Any = None, shape: Shape = None) -> Term:
@@ -257,13 +254,8 @@ def _call(op: Any, inputs: list[Term]) -> Call:
             raise CannotProve(f"calls other functions ({op.type})")
         if not name.startswith("_"):
             attributes.append((name, _plain(value)))
-    return Call(
-        op.type,
-        tuple(inputs),
-        tuple(attributes),
-        tuple(tensor.dtype for tensor in op.outputs),
-        tuple(static_shape(tensor) for tensor in op.outputs),
-    )
+    dtypes = tuple(tensor.dtype for tensor in op.outputs)
+    return Call(op.type, tuple(inputs), tuple(attributes), dtypes, tuple(map(static_shape, op.outputs)))
 
 
 def _plain(value: Any) -> object:

@@ -8,6 +8,7 @@ elements.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ class Interval:
 
     @property
     def bounded(self) -> bool:
-        """Whether both bounds are finite and no value is NaN."""
+        """Whether both bounds are finite; there may be NaNs all the same."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
@@ -62,11 +63,9 @@ class IntervalAnalysis:
         while waiting:  # inputs first, without recursion: functions may be deep
             last = waiting[-1]
             missing = [one for one in last.inputs if one.key not in self._known]
-            if missing and last.key not in self._known:
+            if missing:
                 waiting += missing
-                continue
-            waiting.pop()
-            if last.key not in self._known:
+            elif waiting.pop().key not in self._known:
                 self._known[last.key] = _interval(last, [self._known[one.key] for one in last.inputs])
         return self._known[term.key]
 
@@ -140,12 +139,8 @@ def _negated(a: Interval) -> Interval:
     return Interval(-a.high, -a.low, a.nan)
 
 
-def _product(a: Interval, b: Interval) -> Interval:
-    return _corners(lambda one, other: one * other, a, b)
-
-
 def _quotient(a: Interval, b: Interval) -> Interval:
-    return UNBOUNDED if b.low <= 0 <= b.high else _corners(lambda one, other: one / other, a, b)
+    return UNBOUNDED if b.low <= 0 <= b.high else _corners(operator.truediv, a, b)
 
 
 def _remainder(a: Interval, b: Interval) -> Interval:
@@ -183,7 +178,7 @@ def _cast(dtype: Any, a: Interval) -> Interval:
 
 _KEEP_VALUES = frozenset(
     {"BroadcastTo", "GatherNd", "GatherV2", "Max", "Min", "MirrorPad", "Reshape", "ResizeNearestNeighbor", "ReverseV2",
-     "Roll", "Rows", "Slice", "Split", "SplitV", "StridedSlice", "Tile", "TopKV2", "Transpose", "Unpack"}
+     "Roll", "Rows", "Slice", "Split", "SplitV", "StridedSlice", "Tile", "Transpose", "Unpack"}
 )  # fmt: skip
 """Ops that return some of the values of their first input."""
 
@@ -193,6 +188,9 @@ _RULES: Mapping[str, Callable[..., Interval]] = {
     **dict.fromkeys(("ConcatV2", "Fill", "Pack", "PadV2"), _union),
     **dict.fromkeys(("Add", "AddN", "AddV2"), _sum),
     **dict.fromkeys(("Div", "RealDiv"), _quotient),
+    **dict.fromkeys(("Rint", "Round"), _rounded(round)),
+    **dict.fromkeys(("Sigmoid", "Softmax"), _constant_bounds(0, 1)),
+    **dict.fromkeys(("Sign", "Tanh"), _constant_bounds(-1, 1)),
     "Abs": _absolute,
     "ClipByValue": lambda a, least, greatest: Interval(least.low, greatest.high, a.nan),
     "Ceil": _rounded(math.ceil),
@@ -200,21 +198,15 @@ _RULES: Mapping[str, Callable[..., Interval]] = {
     "FloorMod": _remainder,
     "Maximum": lambda a, b: Interval(max(a.low, b.low), max(a.high, b.high), a.nan or b.nan),
     "Minimum": lambda a, b: Interval(min(a.low, b.low), min(a.high, b.high), a.nan or b.nan),
-    "Mul": _product,
+    "Mul": lambda a, b: _corners(operator.mul, a, b),
     "Neg": _negated,
     "OneHot": lambda _indices, _depth, on, off: _union(on, off),
     "OnesLike": _constant_bounds(1, 1),
     "Pad": lambda a, *_paddings: _union(a, Interval(0, 0)),
     "Relu": lambda a: Interval(max(a.low, 0), max(a.high, 0), a.nan),
     "Relu6": _constant_bounds(0, 6),
-    "Rint": _rounded(round),
-    "Round": _rounded(round),
     "SelectV2": lambda _condition, a, b: _union(a, b),
-    "Sigmoid": _constant_bounds(0, 1),
-    "Sign": _constant_bounds(-1, 1),
-    "Softmax": _constant_bounds(0, 1),
-    "Square": lambda a: _product(_absolute(a), _absolute(a)),
+    "Square": lambda a: _corners(operator.mul, _absolute(a), _absolute(a)),
     "Sub": lambda a, b: _sum(a, _negated(b)),
-    "Tanh": _constant_bounds(-1, 1),
     "ZerosLike": _constant_bounds(0, 0),
 }

@@ -47,23 +47,16 @@ class _Statement:
     line: int
 
 
-@dataclass(frozen=True)
-class _Examined:
-    """A statement that selects large arrays."""
-
-    facts: ArraySelection
-    sides: Mapping[str, tuple[_Side, _Side]]  # by the name of the op that selects
-
-
 def array_selections(graph: Any) -> tuple[ArraySelection, ...]:
     """Returns the statements of the script that choose between large arrays by one condition.
 
     Functions that the graph calls are not searched: what remains of them has no line.
     """
-    return tuple(statement.facts for statement in _examine(graph))
+    return tuple(facts for facts, _ in _examine(graph))
 
 
-def _examine(graph: Any) -> list[_Examined]:
+def _examine(graph: Any) -> list[tuple[ArraySelection, dict[str, tuple[_Side, _Side]]]]:
+    """Returns the statements that select large arrays, each with the sides by the name of the op that selects."""
     # By statement, not by call: AutoGraph traces a statement of several lines as if it were on its last one.
     calls: dict[_Statement, list[Any]] = {}
     for op in graph.get_operations():
@@ -95,7 +88,7 @@ def _examine(graph: Any) -> list[_Examined]:
             kept_lines=tuple(sorted(kept)),
             moved_lines=tuple(sorted(line for line in moved if line is not None and line != statement.line)),
         )
-        found.append(_Examined(facts, sides))
+        found.append((facts, sides))
     return found
 
 
@@ -142,6 +135,9 @@ _REARRANGING = frozenset(
     {"BroadcastTo", "ConcatV2", "Fill", "GatherV2", "MirrorPad", "Pack", "Reshape", "Slice", "Squeeze", "StridedSlice"}
 )
 """Those of them that only copy values."""
+
+_INDEXED = frozenset({"GatherV2", "MirrorPad"})
+"""Those of them that take indices or paddings of any rank; all inputs but the first must be constants."""
 
 _DIVISIONS = frozenset({"Div", "FloorDiv", "FloorMod", "Pow", "RealDiv", "TruncateDiv", "TruncateMod"})
 """Ops that raise an error for some integers."""
@@ -227,9 +223,10 @@ class _Graph:
         if op.type in ELEMENTWISE - _SHAPE_CHECKED:
             return (op.type not in _DIVISIONS or op.inputs[0].dtype.is_floating) and self._broadcasts(op)
         if op.type in _LAYOUT:
-            return op.inputs[0].shape.rank is not None and _has_constant_parameters(op.inputs[1:2])
+            return op.inputs[0].shape.rank is not None and _are_constant(op.inputs[1:2])
         static = all(tensor.shape.is_fully_defined() for tensor in (*op.inputs, *op.outputs))
-        return op.type in _ON_STATIC_SHAPES and static and _has_constant_parameters(op.inputs)
+        parameters = op.inputs[1:] if op.type in _INDEXED else filter(_may_be_parameter, op.inputs)
+        return op.type in _ON_STATIC_SHAPES and static and _are_constant(parameters)
 
     def _broadcasts(self, op: Any) -> bool:
         """Whether the shapes of the inputs of an elementwise op always go together."""
@@ -270,9 +267,7 @@ class _Graph:
             line = _line(op, statement)
             return line is not None and line not in kept  # a patch changes no other function
 
-        first, second = (
-            _Side(tensor, self._exclusive_ops(selection, tensor, moves)) for tensor in selection.inputs[1:]
-        )
+        first, second = (_Side(side, self._exclusive_ops(selection, side, moves)) for side in selection.inputs[1:])
         return first, second
 
     def _exclusive_ops(self, selection: Any, side: Any, moves: Callable[[Any], bool]) -> tuple[Any, ...]:
@@ -305,10 +300,13 @@ def _computes(op: Any) -> bool:
 _NO_NUMBERS = (tf.string, tf.resource, tf.variant)
 
 
-def _has_constant_parameters(inputs: Sequence[Any]) -> bool:
-    """Whether inputs that may be axes, sizes or indices are constants: integers of rank 0 or 1."""
-    integers = [one for one in inputs if one.dtype in (tf.int32, tf.int64) and (one.shape.rank or 0) < 2]
-    return all(tf.get_static_value(tensor) is not None for tensor in integers)
+def _may_be_parameter(tensor: Any) -> bool:
+    """Whether an input may be axes or sizes: integers of rank 0 or 1."""
+    return tensor.dtype in (tf.int16, tf.int32, tf.int64) and (tensor.shape.rank or 0) < 2
+
+
+def _are_constant(inputs: Iterable[Any]) -> bool:
+    return all(tf.get_static_value(tensor) is not None for tensor in inputs)
 
 
 Shapes = list[tuple[Size, ...] | None]
@@ -381,9 +379,9 @@ def edit_graph(traced: Any) -> Any:
     """
     graph = traced.function.graph
     statements = _examine(graph)
-    branched = {name: sides for one in statements if not one.facts.why_not for name, sides in one.sides.items()}
+    branched = {name: sides for facts, named in statements if not facts.why_not for name, sides in named.items()}
     if not branched:
-        raise CannotEdit(next((one.facts.why_not for one in statements), "it selects no large arrays"))
+        raise CannotEdit(next((facts.why_not for facts, _ in statements), "it selects no large arrays"))
     given = graph.as_graph_def()
     nodes = {node.name: node for node in given.node}
     pieces, gone = dict[str, TracedOps](), set(nodes) - _Graph(graph, {}).live
@@ -409,10 +407,9 @@ def edit_graph(traced: Any) -> Any:
         edited.library.MergeFrom(piece.library)
     for node in given.node:
         if node.name in pieces:
+            output = pieces[node.name].outputs[0]
             edited.node.extend(pieces[node.name].nodes)
-            edited.node.append(
-                replacement_node(node, "Identity", [pieces[node.name].outputs[0]], T=node.attr["T"].type)
-            )
+            edited.node.append(replacement_node(node, "Identity", [output], T=node.attr["T"].type))
         elif node.name not in gone or node.op == "Placeholder":
             edited.node.append(node)
     made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))

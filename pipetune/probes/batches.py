@@ -25,6 +25,7 @@ from pipetune.pipelines.function_splitting import CannotSplit, SplittableFunctio
 from pipetune.pipelines.gathering import receives_windows
 from pipetune.pipelines.lifting import BatchProperties, is_elementwise, output_terms, rounding_properties
 from pipetune.pipelines.op_types import ELEMENTWISE
+from pipetune.pipelines.reachability import reachable
 from pipetune.pipelines.terms import BRANCHES, CannotProve, input_term, input_terms, needed_ops
 
 _DECODER = "DecodeRaw"  # fails on a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
@@ -42,29 +43,17 @@ def check_lengths(graph: Any) -> None:
     Raises:
         CannotProve: nothing shows that they have one length.
     """
-    needed = _ancestors(graph.outputs)
+    ends = [tensor.op for tensor in graph.outputs]
+    reached = reachable(ends, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+    needed = set(map(id, reached))  # other ops do not run
     given = {id(tensor) for tensor in graph.outputs}
     for op in graph.get_operations():
         if op.type != _DECODER or id(op) not in needed:
             continue
-        if not any(
-            id(tensor) in given or _fixes_length(tensor, needed) for tensor in _tensors_of_same_length(op.outputs[0])
-        ):
+        if not any(id(one) in given or _fixes_length(one, needed) for one in _tensors_of_same_length(op.outputs[0])):
             raise CannotProve(
                 "decodes strings that may differ in length, and those of a batch must have the same length"
             )
-
-
-def _ancestors(outputs: Any) -> set[int]:
-    """Returns the ids of the ops that the outputs depend on; other ops do not run."""
-    found: set[int] = set()
-    waiting = [tensor.op for tensor in outputs]
-    while waiting:
-        op = waiting.pop()
-        if id(op) not in found:
-            found.add(id(op))
-            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return found
 
 
 def _tensors_of_same_length(tensor: Any) -> Iterator[Any]:
@@ -224,7 +213,7 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
         raise CannotSplit("its function has state or checks values when it is traced on batches")
     rest = check_converters(whole.tail(position).function, tail._map_func.function)
     inexact = tuple(sorted({*first.inexact, *rest.inexact}))
-    zero_signs = first.zero_signs or rest.zero_signs
+    signs = first.zero_signs or rest.zero_signs
     specs = tuple(tf.TensorSpec(one.shape, one.dtype) for one in whole.passed_tensors(position))
     cut = FunctionSplit(
         SplitPosition.AFTER_PARSING,
@@ -239,9 +228,7 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
         components=len(whole.arguments),
         parses_examples=any(op.type == _PARSER for op in whole.working_ops(whole.ops[:position])),
     )
-    return BatchedCall(
-        form=FunctionVariant.VECTORIZED, digest=cut.tail, inexact=inexact, zero_signs=zero_signs, cut=cut
-    )
+    return BatchedCall(form=FunctionVariant.VECTORIZED, digest=cut.tail, inexact=inexact, zero_signs=signs, cut=cut)
 
 
 def map_two_parts(
@@ -262,9 +249,8 @@ def map_two_parts(
     first, lifted = whole.head_on_batches(position, rows)
     with tensorflow_private.reusing_traced_functions():
         head = batches.map(first, synchronous=synchronous)
-    rest = map_functions.build_variant(
-        whole.tail_function(position), FunctionVariant.VECTORIZED, head.element_spec, allow_loops=False
-    )
+    tail = whole.tail_function(position)
+    rest = map_functions.build_variant(tail, FunctionVariant.VECTORIZED, head.element_spec, allow_loops=False)
     return head, head.map(rest, synchronous=synchronous), lifted
 
 
@@ -300,11 +286,10 @@ def annotate_batches(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """Returns `pipeline` with the functions that could be called on batches annotated with what they do there."""
     facts: dict[str, FunctionFacts] = {}
     for node in pipeline:
-        batch = downstream_batch(pipeline, node)
-        if batch is None or not reaches_unjoined(pipeline, node, batch):
-            continue
         if node.op == "map" and node.inputs and node.function and node.function.only_draws:
-            facts[node.id] = replace(node.function, on_batches=probe(source, node, batch))
+            batch = downstream_batch(pipeline, node)
+            if batch is not None and reaches_unjoined(pipeline, node, batch):
+                facts[node.id] = replace(node.function, on_batches=probe(source, node, batch))
     return pipeline.with_functions(facts)
 
 
@@ -367,10 +352,8 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
     An error raised while the function is traced on batches becomes the reason.
     """
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    batches = batched(above, batch)
-    function = map_functions.build_variant(
-        tensorflow_private.python_function(original._map_func), variant, batches.element_spec, allow_loops=False
-    )
+    batches, called = batched(above, batch), tensorflow_private.python_function(original._map_func)
+    function = map_functions.build_variant(called, variant, batches.element_spec, allow_loops=False)
     try:
         mapped = batches.map(function)
     except Exception as error:  # the user's function is called on inputs it was not written for
@@ -384,7 +367,7 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
     single, on_batches = original._map_func.function, mapped._map_func.function
     try:
         if variant is FunctionVariant.VECTORIZED:
-            again = above.map(tensorflow_private.python_function(original._map_func))._map_func.function
+            again = above.map(called)._map_func.function
             if output_terms(again, draws=count()) != output_terms(single, draws=count()):
                 raise CannotProve("computes something different each time it is traced")
             lifted = check_converters(single, on_batches)

@@ -14,9 +14,10 @@ from pipetune.core.functions import CropDecoding, FunctionVariant, ScaledDecodin
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality import recordings
 from pipetune.pipelines import live
-from pipetune.pipelines.decode_and_crop import Resize, applies, find_crop, find_resize
+from pipetune.pipelines.decode_and_crop import DecodeUse, applies, find_crop, find_resize
 from pipetune.pipelines.errors import unknown_on_error
-from pipetune.pipelines.graph_edits import CannotEdit, rebuild_function
+from pipetune.pipelines.graph_edits import CannotEdit, graph_with, rebuild_function
+from pipetune.pipelines.reachability import reachable
 from pipetune.probes.edited_graphs import annotate_maps, probe_edit
 
 _SAMPLED = 48  # elements examined
@@ -51,17 +52,14 @@ def _sample_jpegs(upstream: Any, traced: Any, decode: Any) -> tuple[tuple[bytes,
 
 def _subgraph(graph: Any, target: Any, *, stop_at: Any = None) -> Any:
     """Returns the GraphDef of the ops that compute the tensor `target` when the tensor `stop_at` is given."""
-    needed, waiting = set[str](), [target.op]
-    while waiting:
-        op = waiting.pop()
-        if op.name not in needed and (stop_at is None or op is not stop_at.op):
-            needed.add(op.name)
-            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    graph_def = graph.as_graph_def()
-    kept = [node for node in graph_def.node if node.name in needed]
-    del graph_def.node[:]
-    graph_def.node.extend(kept)
-    return graph_def
+
+    def read(op: Any) -> list[Any]:
+        above = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        return [one for one in above if stop_at is None or one is not stop_at.op]
+
+    needed = {op.name for op in reachable([target.op], read)}
+    whole = graph.as_graph_def()
+    return graph_with(whole, [node for node in whole.node if node.name in needed])
 
 
 def _function_before_decode(traced: Any, contents: Any) -> Any:
@@ -100,9 +98,9 @@ def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
     original, above = source.datasets[node.id], source.datasets[node.inputs[0]]
     traced = original._map_func
     try:
-        resize = find_resize(traced.function.graph)
+        resize, size = find_resize(traced.function.graph)
         contents, seen = _sample_jpegs(above, traced, resize.decode)
-        ratio = _largest_ratio(resize.size, contents)
+        ratio = _largest_ratio(size, contents)
         most, mean = _pixel_difference(traced.function.graph, resize, ratio, contents)
         with tensorflow_private.reusing_traced_functions():
             mapped = above.map(decode_at_scale(traced, ratio))
@@ -124,7 +122,8 @@ def decode_at_scale(traced: Any, ratio: int) -> Any:
         CannotEdit: it needs the image at full scale.
     """
     graph = traced.function.graph
-    graph_def = _with_ratio(graph.as_graph_def(), find_resize(graph).decode, ratio)
+    resize, _ = find_resize(graph)
+    graph_def = _with_ratio(graph.as_graph_def(), resize.decode, ratio)
     return tensorflow_private.with_function(traced, rebuild_function(graph, graph_def, graph.outputs))
 
 
@@ -136,10 +135,7 @@ def _with_ratio(graph_def: Any, decode: Any, ratio: int) -> Any:
 
 
 def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
-    """Returns the largest of the decoder's ratios 2, 4 and 8 that makes no image smaller than the resize target.
-
-    Args:
-        size: height and width of the resize target.
+    """Returns the largest of the decoder's ratios 2, 4 and 8 that makes no image smaller than `size` (height, width).
 
     Raises:
         CannotEdit: there is none.
@@ -152,7 +148,7 @@ def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
     return max(fitting)
 
 
-def _pixel_difference(graph: Any, resize: Resize, ratio: int, contents: Sequence[bytes]) -> tuple[float, float]:
+def _pixel_difference(graph: Any, resize: DecodeUse, ratio: int, contents: Sequence[bytes]) -> tuple[float, float]:
     """Returns the largest and the mean pixel difference after the resize, as shares of the largest pixel value."""
     pairs = [_resize_function(graph, resize, scale) for scale in (1, ratio)]
     most, total, count, greatest = 0.0, 0.0, 0, 0.0
@@ -164,7 +160,7 @@ def _pixel_difference(graph: Any, resize: Resize, ratio: int, contents: Sequence
     return (most / greatest, total / count / greatest) if greatest and count else (0.0, 0.0)
 
 
-def _resize_function(graph: Any, resize: Resize, ratio: int) -> Any:
+def _resize_function(graph: Any, resize: DecodeUse, ratio: int) -> Any:
     """Returns the concrete function from the bytes of an image (scalar string), decoded at 1/`ratio`, to its resize."""
     contents, resized = resize.decode.inputs[0], resize.op.outputs[0]
     graph_def = _with_ratio(_subgraph(graph, resized, stop_at=contents), resize.decode, ratio)

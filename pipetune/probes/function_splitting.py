@@ -64,20 +64,14 @@ def _cuts_before(whole: SplittableFunction, place: int) -> list[Cut]:
     Before the statement of the op, and behind the last call of a function in it; if neither leaves any work to the
     first part, before the op (then the index is None).
 
-    Args:
-        whole: the function.
-        place: index of the op.
-
     Raises:
         CannotSplit: nothing is computed before it.
     """
     function = tensorflow_private.python_function(whole.traced)
     statements = statement_indices(function, whole.ops)
     if statements is not None:
-        cuts: list[Cut | None] = [
-            (statements.index(statements[place]), statements[place], ""),
-            last_call_before(function, whole.ops, statements, place),
-        ]
+        before = (statements.index(statements[place]), statements[place], "")
+        cuts: tuple[Cut | None, ...] = (before, last_call_before(function, whole.ops, statements, place))
         if found := [one for one in cuts if one is not None and whole.working_ops(whole.ops[: one[0]])]:
             return found
     if not whole.working_ops(whole.ops[:place]):
@@ -89,7 +83,11 @@ def _split(
     source: live.LivePipeline, node: Node, whole: SplittableFunction, place: int, kind: SplitPosition
 ) -> FunctionSplit:
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    sampled = not _python_upstream(source.pipeline, node)
+    # Python code upstream is not run to measure a size, and no cache may be put after it.
+    sampled = not any(
+        upper.op == "from_generator" or (upper.function is not None and upper.function.python)
+        for upper in source.pipeline.upstream(node.id)
+    )
 
     def made_by(cut: Cut) -> tuple[Any, float | None]:
         with tensorflow_private.reusing_traced_functions():
@@ -124,14 +122,6 @@ def _split(
     )
 
 
-def _python_upstream(pipeline: Pipeline, node: Node) -> bool:
-    """Whether Python code produces the input: it is not run to measure a size, and no cache may be put after it."""
-    return any(
-        above.op == "from_generator" or (above.function is not None and above.function.python)
-        for above in pipeline.upstream(node.id)
-    )
-
-
 def _element_bytes(head: Any, *, sampled: bool) -> float | None:
     """Returns the bytes per element of `head`: from static shapes, else the mean of start, middle and end of the data.
 
@@ -161,9 +151,8 @@ def annotate_gathers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
         elif node.op in _SERIES_OUTPUTS and gathering.read(source.datasets[node.id]) is not None:
             answers[node.id] = replace(probe_gathering(source, pipeline, node, batch), singly=True)
             covered |= {above.id for above in pipeline.upstream(node.id)}
-    return replace(
-        pipeline, nodes=tuple(replace(node, gathering=answers.get(node.id, node.gathering)) for node in pipeline)
-    )
+    nodes = tuple(replace(node, gathering=answers.get(node.id, node.gathering)) for node in pipeline)
+    return replace(pipeline, nodes=nodes)
 
 
 _SERIES_OUTPUTS = frozenset({"map", "zip", "prefetch"})

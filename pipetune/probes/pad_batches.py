@@ -35,9 +35,8 @@ def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding
     given, padded = source.datasets[node.inputs[0]], source.datasets[node.id]
     if node.function is None or not node.function.stateless or _OTHER_CHECKS & {*node.function.operations}:
         return Padding("its function has state or checks values")
-    if tf.nest.map_structure(lambda _: 0, given.element_spec) != tf.nest.map_structure(
-        lambda _: 0, padded.element_spec
-    ):
+    before, after = (tf.nest.map_structure(lambda _: 0, one.element_spec) for one in (given, padded))
+    if before != after:
         return Padding("its function gives elements of another structure")
     if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(given.element_spec)):
         return Padding("it gets components that are no plain tensors")

@@ -149,10 +149,8 @@ def open_plans(state: SearchState) -> list[Plan]:
         parts = (state.gains.attainable(state.composer.plan([one])) for one in whole.rewrites)
         if any(one.probability >= NOTHING_BELOW for one in parts):
             plans.append(whole)
-    found = {plan.key: plan for plan in (*plans, *(trial.plan for trial in raced))}
-    return [
-        plan for key, plan in found.items() if key not in ended and not any(one.key in out for one in plan.rewrites)
-    ]
+    both = {plan.key: plan for plan in (*plans, *(trial.plan for trial in raced))}
+    return [plan for key, plan in both.items() if key not in ended and not any(one.key in out for one in plan.rewrites)]
 
 
 # -- short windows

@@ -10,10 +10,8 @@ from pipetune.core.pipeline import AUTOTUNE, Value
 TUNED = "tuned"
 """Name of the plans the search makes."""
 
-
 Conflict = Callable[[Sequence[Rewrite]], str]
 """Why rewrites, each legal alone, must not stand in one plan; empty if they may."""
-
 
 _BOUNDS = frozenset({"autotune.cpu_budget", "threading.private_threadpool_size"})
 """Options that only keep AUTOTUNE's numbers within the cores granted; a rewrite with fixed numbers needs none."""

@@ -13,17 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import (
-    Comparison,
-    Interval,
-    Outcome,
-    OutOfBudget,
-    Rate,
-    RunFailed,
-    Trial,
-    Window,
-    WindowPair,
-)
+from pipetune.core.results import Comparison, Interval, Outcome, OutOfBudget, Rate, RunFailed, Trial, Window, WindowPair
 from pipetune.core.session import NOTHING_BELOW, Candidate, TrainingResult
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
@@ -99,16 +89,8 @@ class Confirmation:
 
     def trial(self, plan: Plan, *, kind: str) -> Trial:
         """This as a trial of `plan`."""
-        return Trial(
-            plan,
-            Outcome.ACCEPTED if self.confirmed else Outcome.REJECTED if self.gain else Outcome.FAILED,
-            self.why,
-            gain=self.gain,
-            kind=kind,
-            unit=self.unit,
-            ratios=self.ratios,
-            windows=self.pairs,
-        )
+        outcome = Outcome.ACCEPTED if self.confirmed else Outcome.REJECTED if self.gain else Outcome.FAILED
+        return Trial(plan, outcome, self.why, self.gain, kind, self.unit, self.ratios, windows=self.pairs)
 
 
 def confirm(

@@ -312,10 +312,8 @@ class Gains:
         ours, theirs = self.prediction(plan), self.prediction(over)
         if cpu:
             return Prior.of(_ratio(theirs.cpu_seconds_per_example, ours.cpu_seconds_per_example))
-        guess = _ratio(
-            ours.examples_per_second or ours.fallback_rate, theirs.examples_per_second or theirs.fallback_rate
-        )
-        return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
+        rate, other = (one.examples_per_second or one.fallback_rate for one in (ours, theirs))
+        return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=_ratio(rate, other))
 
     def attainable(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of `plan` over the base where it is no more than training could gain.
@@ -364,7 +362,8 @@ class Gains:
         processors that they share, and of those that leave it as much, what holds least memory.
         """
         rewrites = list(rewrites)
-        shares = {one.key: self._cpu_share(one) for one in rewrites if over is None and self.reaches_most(one)}
+        fast = [one for one in rewrites if over is None and self.reaches_most(one)]
+        shares = {one.key: self.cpu_share(self.prediction(self.composer.plan([one]))) or 0.0 for one in fast}
         least = min(shares.values(), default=0.0)
 
         def place(rewrite: Rewrite) -> tuple[bool, float, float]:
@@ -388,10 +387,6 @@ class Gains:
     def _most(self, plan: Plan) -> float | None:
         """Returns what training could gain at most with a plan; None where that is unknown."""
         return self.most_gain(self.prediction(plan))
-
-    def _cpu_share(self, rewrite: Rewrite) -> float:
-        """Returns what the input takes of the processors with a rewrite alone; 0 where that is unknown."""
-        return self.cpu_share(self.prediction(self.composer.plan([rewrite]))) or 0.0
 
     def loses(self, plan: Plan, over: Plan) -> bool:
         """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.

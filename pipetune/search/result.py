@@ -56,13 +56,8 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
         why: what ended the search, where something did; otherwise it is said from what is known.
     """
     skipped = not_run(state)
-    state.note(
-        *(
-            Trial(state.composer.plan([one]), Outcome.SKIPPED, skipped[one.key], kind="screening")
-            for one in state.usable
-            if one.key in skipped
-        )
-    )
+    unrun = [(state.composer.plan([one]), skipped[one.key]) for one in state.usable if one.key in skipped]
+    state.note(*(Trial(plan, Outcome.SKIPPED, reason, kind="screening") for plan, reason in unrun))
     settled = [_settled(state, trial) for trial in (*state.trials, *state.gate.trials)]
     plans = {plan.key: plan for plan in (*state.baselines.values(), *(trial.plan for trial in settled))}
     predictions = {key: _prediction(state, plan) for key, plan in plans.items()}

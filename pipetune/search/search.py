@@ -272,9 +272,8 @@ def _whole_showed_less(state: SearchState, plan: Plan, gain: Evidence) -> bool:
         return False
     keys = {one.key for one in plan.rewrites}
     wholes = [trial.plan for trial in raced if keys < {one.key for one in trial.plan.rewrites}]
-    return any(
-        state.gains.of(whole).mean < gain.mean and state.gains.prior(whole, plan).mean >= 0.0 for whole in wholes
-    )
+    gains = state.gains
+    return any(gains.of(whole).mean < gain.mean and gains.prior(whole, plan).mean >= 0.0 for whole in wholes)
 
 
 def _why_unproven(pairs: int, state: SearchState) -> str:

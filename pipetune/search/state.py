@@ -82,7 +82,7 @@ class SearchState:
     earlier: EarlierWindows | None = None
 
     def __post_init__(self) -> None:
-        settings = self.settings
+        settings, fixed = self.settings, self.randomness_fixed
         self.base = self.baselines[DEFAULTS]
         self.draw = random.Random(settings.seed)
         self.composer = Composer(self.candidates, conflict=self.conflict)
@@ -122,11 +122,7 @@ class SearchState:
         self.failure = ""  # why something could not be run, which has ended the search
 
         # Which rewrites are in play.
-        permitted = [
-            one
-            for one in self.candidates
-            if settings.permits(one.safety, one.needs, randomness_fixed=self.randomness_fixed)
-        ]
+        permitted = [one for one in self.candidates if settings.permits(one.safety, one.needs, randomness_fixed=fixed)]
         self.asking = [one for one in self.candidates if one not in permitted]  # measured as offers only
         self.inside = [one for one in permitted if one.only_training]  # to be measured inside training steps only
         self.granted = [one for one in permitted if not one.only_training]

@@ -99,13 +99,8 @@ def ratio_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interval:
     mean, standard_error, freedom = moments(ratios)
     reach = float(special.stdtrit(freedom, 1 - error / 2)) * standard_error
     low, high = math.exp(mean - reach), math.exp(mean + reach)
-    return Interval(
-        median=min(max(statistics.median(ratios), low), high),
-        low=low,
-        high=high,
-        pairs=len(ratios),
-        method=f"t on log ratios, {100 * (1 - error):.4g} %",
-    )
+    median = min(max(statistics.median(ratios), low), high)
+    return Interval(median, low, high, len(ratios), f"t on log ratios, {100 * (1 - error):.4g} %")
 
 
 PAIR_SPREAD, PAIR_SPREAD_WORTH = 0.11, 2

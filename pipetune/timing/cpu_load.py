@@ -1,7 +1,4 @@
-"""Who used the available cores during the windows (this process, others, the hypervisor), and how long threads waited.
-
-Throttling by quota as well.
-"""
+"""Who used the available cores during windows (this process, others, the hypervisor), waits of threads, throttling."""
 
 from __future__ import annotations
 

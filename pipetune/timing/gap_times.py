@@ -141,11 +141,8 @@ class InputClock:
             return
         try:
             elements, gaps = self._gaps.read()
-        except ValueError:
-            self.unavailable = _NO_ITERATOR
-            return
-        except tf.errors.OpError:
-            self.unavailable = _NO_MODEL
+        except (ValueError, tf.errors.OpError) as error:
+            self.unavailable = _NO_ITERATOR if isinstance(error, ValueError) else _NO_MODEL
             return
         if elements > steps:
             self.unavailable = _SEVERAL_STEPS

@@ -417,11 +417,9 @@ def _measure(
     first_seconds: float,
     epoch_elements: int | None,
 ) -> Window:
-    steps, until = 0, 0
-    timer = WindowTimer()
-    while True:
+    until, timer = 0, WindowTimer()
+    for steps in itertools.count(1):
         take()
-        steps += 1
         passed = arrivals[-1] - timer.start
         if passed >= seconds and steps >= until:
             if until or epoch_elements is None:
@@ -445,32 +443,23 @@ def _measure(
 
 def row_count(element: Any) -> int:
     """Returns the number of examples in one element: the rows of its first component; 1 if that has no rows."""
-    components = tf.nest.flatten(element, expand_composites=False)
-    if not components:
-        return 1
-    first = components[0]
+    first = next(iter(tf.nest.flatten(element, expand_composites=False)), None)
     if isinstance(first, tf.RaggedTensor):
         return int(first.nrows())
     if isinstance(first, tf.SparseTensor):
         return int(first.dense_shape[0]) if first.dense_shape.shape[0] else 1
     shape = getattr(first, "shape", None)
-    if shape is None or shape.rank == 0 or shape.rank is None:
-        return 1
-    return int(shape[0])
+    return int(shape[0]) if shape is not None and shape.rank else 1
 
 
 def examples_per_element(dataset: Any, batched: bool) -> float:
     """Returns the number of examples in one full element of a dataset: the batch size if it is `batched`, else 1."""
     if not batched:
         return 1.0
-    for component in tf.nest.flatten(dataset.element_spec):
-        shape = getattr(component, "shape", None)
-        if shape is not None and shape.rank and shape[0] is not None:
-            return float(shape[0])
-        break
-    for element in dataset.take(1):
-        return float(row_count(element))
-    return 1.0
+    shape = getattr(next(iter(tf.nest.flatten(dataset.element_spec)), None), "shape", None)
+    if shape is not None and shape.rank and shape[0] is not None:
+        return float(shape[0])
+    return next((float(row_count(element)) for element in dataset.take(1)), 1.0)
 
 
 assert tensorflow_private.DatasetV2 is tf.data.Dataset, "tf.data.Dataset is the version 2 class"

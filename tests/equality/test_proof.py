@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Safety
-from pipetune.equality.elements import DrawnElements
+from pipetune.equality.elements import DrawnElements, RowCounter
 from pipetune.equality.proof import difference
 from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
 from pipetune.pipelines import live
@@ -34,6 +34,20 @@ def test_functions_of_a_region_are_those_that_take_its_elements(dataset: Any, ex
     side = ComparedPipeline(source, source.pipeline)
     start = next(node.id for node in source.pipeline if node.op == "range")
     assert len(ChangedRegion(start, (side, side)).functions) == expected
+
+
+@pytest.mark.parametrize(
+    ("element", "rows"),
+    [
+        (lambda: (tf.constant(7), tf.zeros([4, 2])), 4),  # with a number from `enumerate`
+        (lambda: tf.constant(1.0), 1),
+        (lambda: (tf.zeros([4, 2]), tf.constant([4, 2])), 1),
+    ],
+)
+def test_what_a_function_made_of_a_batch_is_one_row(element: Any, rows: int) -> None:
+    counter = RowCounter(batched=True)
+    counter(element())
+    assert len(counter.rows) == rows
 
 
 def drawn(element: Any, *hashes: str) -> DrawnElements:

@@ -79,10 +79,12 @@ def test_findings(text, how, expected):
         ("range elements=99 | map random | cache x | batch 3", "every later run that finds the file"),
         ("range elements=99 | cache | batch 10 | take 9", "take ends it after 9 elements"),
         ("range elements=99 | repeat | cache", "memory grows"),
+        (("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 2}), "(8 of 10 batches)"),
     ],
 )
 def test_message_describes_consequence(text, word):
-    (finding,) = found(text)
+    text, how = (text, {}) if isinstance(text, str) else text
+    (finding,) = found(text, **how)
     assert word in finding.message and finding.hint
 
 

@@ -95,7 +95,7 @@ class Batches(keras.utils.PyDataset):
         return np.ones([8, 4]), np.ones([8, 1])
 
 
-def test_input_of_fit_is_described() -> None:
+def test_input_of_fit_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = describe_input(np.zeros([300, 1024], np.float32))
     assert "ndarray (300 rows, 1.2 MiB), not a tf.data.Dataset" in arrays and "gathers each batch" in arrays
     assert "300 rows, 1.2 MiB" in describe_input({"a": tf.zeros([300, 1000]), "b": np.zeros([300, 24], np.float32)})
@@ -103,6 +103,8 @@ def test_input_of_fit_is_described() -> None:
     assert "given Batches" in one and "workers=1, use_multiprocessing=False, max_queue_size=10" in one
     assert "batches/s" in one and "at most" in one and "share the GIL" in describe_input(Batches(workers=4))
     assert "batches/s" not in describe_input(Batches(fails=True))
+    monkeypatch.setattr("pipetune.capture.keras._batch_seconds", lambda batches: 1.2)
+    assert "one batch took 1,200 ms, so training gets at most 0.833 batches/s" in describe_input(Batches())
     assert describe_input(iter([])) == "Model.fit was given list_iterator, not a tf.data.Dataset"
     assert describe_input(None) == "Model.fit was given NoneType, not a tf.data.Dataset"
 

@@ -10,10 +10,12 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.core.edits import Insert, apply_edits
 from pipetune.core.results import RunFailed
-from pipetune.measure.caches import with_full_caches
+from pipetune.measure.caches import filled, with_full_caches
 from pipetune.measure.profiler import profile_input
 from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay_nodes
 
 Dataset = tf.data.Dataset
 
@@ -71,6 +73,17 @@ def test_a_cache_behind_a_part_gets_no_more_than_there_is() -> None:
     part = with_full_caches(source, seconds=0.4).live
     before = reads.taken
     assert len(list(part.dataset.take(500))) == 500 and reads.taken == before
+
+
+def test_a_cache_that_is_filled_whole_stays_full_where_a_later_one_gets_a_part() -> None:
+    quick, slow = Reads(20), Reads(500, seconds=0.01)
+    source = live.read(Dataset.zip((quick.dataset, slow.dataset)))  # to which an edit adds both caches
+    edited = apply_edits(source.pipeline, [Insert(node, "cache", f"cache@{node}") for node in ("n1", "n3")])
+    caches = [node.id for node in edited if node.op == "cache"]
+    part = filled(source, edited, replay_nodes(source, edited), caches, seconds=0.4).live
+    assert quick.taken >= 20 and slow.taken < 400
+    before = quick.taken, slow.taken
+    assert len(list(part.dataset)) == 20 and (quick.taken, slow.taken) == before
 
 
 def test_filling_ends_where_memory_does() -> None:

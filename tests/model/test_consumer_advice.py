@@ -103,7 +103,7 @@ def wait(
     [
         (ROWS, 0.0028, {}, "fit(dataset.repeat(), steps_per_epoch=len(dataset))"),
         (ROWS, None, {}, "steps_per_epoch=len(dataset)"),
-        (ROWS, 0.0028, {"steps": 300}, "steps_per_epoch=len(dataset)"),  # a new iterator in the fourth epoch
+        (ROWS, 0.0028, {"steps": 300}, "steps_per_epoch=300)"),  # a new iterator in the fourth epoch
         (f"{ROWS} | filter", 0.0028, {"counts": {"n2": 500}}, "steps_per_epoch=500"),
         (f"{ROWS} | filter", 0.0028, {}, "steps_per_epoch=..."),
         (ROWS, 0.0028, {"by_fit": False}, "iter(dataset.repeat()), len(dataset) steps each"),

@@ -45,12 +45,14 @@ UNBUFFERED = "range | map cpu=5ms | batch 1"
         # the last prefetch is too small for bursts; not if it is large or autotuned, or the input is regular
         (TEXT, (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.BUFFER, "buffers 1; 8 would be enough"),
         (TEXT, (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.BUFFER, "50 ms"),
+        (TEXT, (0.266, 0.16, 0.126), {"intervals": (0.9997, *[0.002] * 7)}, Cause.BUFFER, "up to 1 s for"),
         (f"{UNBUFFERED} | prefetch 16", (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.OPERATOR, ""),
         (f"{UNBUFFERED} | prefetch AUTOTUNE", (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.OPERATOR, ""),
         (TEXT, (0.0133, 0.008, 0.0063), {"intervals": (0.0063,) * 8}, Cause.OPERATOR, ""),
         (UNBUFFERED, (0.014, 0.008, 0.006), {"options": {"autotune.enabled": False}}, Cause.NO_PREFETCH, ""),
         # input and model share the cores; not if the model or the input hardly uses them
         (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu_seconds": 0.010}, Cause.PROCESSORS, "2 cores"),
+        (UNBUFFERED, (1.4, 0.8, 0.7), {"bound_cpu_seconds": 1.0}, Cause.PROCESSORS, "need 1.63 s of CPU time"),
         (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu_seconds": 0.001}, Cause.OPERATOR, ""),
         (TEXT, (0.0300, 0.0170, 0.0030), {"bound_cpu_seconds": 0.031}, Cause.OPERATOR, ""),
     ],

@@ -20,6 +20,8 @@ PREFETCH = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "pr
         ("from_tensor_slices | map parallel=2 | batch 4", True),
         ("range | shuffle 10 seed=1 | batch 4", True),
         ("range | map random seeded | batch 4", True),
+        ("random seed=1 | batch 4", True),
+        ("random | batch 4", False),
         ("range | shuffle 10", False),
         ("range | map random", False),
         ("range | map python", False),

@@ -83,3 +83,9 @@ def test_undecided_if_range_includes_training_rate() -> None:
     undecided = "It is undecided whether a tf.data service helps: training consumes at most 100 examples/s"
     assert said(one).startswith(undecided)
     assert "1 to 2 workers of 1 core would deliver" in said(one)
+
+
+def test_numbers_have_no_exponents() -> None:
+    received = QuantityRange(999_800, 1_000_200, Origin.PREDICTED)
+    text = said(ServiceNeed(999.7, QuantityRange(90, 110, Origin.PREDICTED), bytes_per_second=received))
+    assert "consumes at most 1,000 examples/s" in text and "receives 1,000 kB/s to 1 MB/s." in text

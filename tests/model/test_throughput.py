@@ -377,17 +377,18 @@ def test_parts_of_split_function_have_their_shares_of_cost() -> None:
     assert "the cost of map was not measured" in predict_examples(apart, bare, 1).why
 
 
-def test_both_parts_on_batches_have_their_measured_total_cost() -> None:
+@pytest.mark.parametrize("head", [FunctionVariant.ON_BATCHES, FunctionVariant.PARSING])
+def test_both_parts_on_batches_have_their_measured_total_cost(head: FunctionVariant) -> None:
     words = parse("range cpu=0us | map rows=parts cpu=800us | batch 2 cpu=40us")
     function = words.pipeline["n1"].function
     assert function is not None and function.on_batches is not None and function.on_batches.cut is not None
     split = edits.SplitFunction("n1", function.on_batches.cut)
-    first = edits.ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, "head")
+    first = edits.ReplaceFunction(split.head, head, "head")
     rest = edits.ReplaceFunction("n1", FunctionVariant.VECTORIZED, "tail")
     edited = apply_edits(words.pipeline, [split, Move("n1", "n2"), rest, Move(split.head, "n2"), first])
     assert [node.id for node in edited] == ["n0", "n2", "head@n1", "n1"]
     profile = with_operator(words.profile, "n1", on_batch_seconds=100e-6)
-    assert microseconds(edited, profile, 1) == pytest.approx(40 + 100)
+    assert microseconds(edited, profile, 1) == pytest.approx(40 + 100) and not predict_examples(edited, profile, 1).why
     assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
 
 

@@ -123,6 +123,13 @@ def test_what_is_no_plain_record_is_read_to_be_counted(records: list[str], tmp_p
         (Dataset.from_tensor_slices([packed]).interleave(lambda name: tf.data.TFRecordDataset(name, "GZIP")), 7),
         (Dataset.from_tensor_slices(records).interleave(lambda name: tf.data.TFRecordDataset([name, name])), 30),
         (Dataset.from_tensor_slices(records).interleave(lambda name: tf.data.TFRecordDataset(name).take(2)), 4),
+        (
+            Dataset.from_tensor_slices((records, [1, 2, 3])).interleave(lambda name, _: tf.data.TFRecordDataset(name)),
+            15,
+        ),
+        (Dataset.from_tensor_slices(records).enumerate().flat_map(lambda _, name: tf.data.TFRecordDataset(name)), 15),
+        (Dataset.range(4).interleave(lambda _: tf.data.TFRecordDataset(records[1])), 20),
+        (Dataset.from_tensor_slices(records).interleave(lambda _: tf.data.TFRecordDataset(records[2])), 30),
     ):
         source = live.read(dataset)
         assert count_elements(source, limit_seconds=60)[source.pipeline.output.id] == count

@@ -106,6 +106,9 @@ def test_variables_read_and_written() -> None:
     written = mapped(lambda x: variable.assign_add(x))
     assert written.writes_variables and written.reads_variables
     assert mapped(lambda x: tf.function(lambda y: variable.assign(y))(x)).writes_variables
+    handle = variable.handle
+    unnamed = mapped(lambda x: x + tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64))
+    assert unnamed.writes_variables and not unnamed.stateless and not unnamed.only_draws
     embedding = tf.Variable(tf.zeros([4, 2]), name="embedding")
     assert mapped(lambda x: tf.gather(embedding, x)).reads_variables == ("embedding:0",)
 
@@ -145,6 +148,12 @@ def test_inner_operators_are_listed_sources_first() -> None:
     assert inner(lambda name: tf.data.FixedLengthRecordDataset(name, 4)) == ("FixedLengthRecordDatasetV2",)
     chain = inner(lambda name: tf.data.TFRecordDataset(name).map(tf.strings.length).take(3))
     assert chain == ("TFRecordDataset", "MapDataset", "TakeDataset")
+
+    def twice(name: Any) -> Any:
+        names = tf.data.Dataset.from_tensor_slices([name])
+        return tf.data.TFRecordDataset(names).concatenate(tf.data.TFRecordDataset(names))
+
+    assert inner(twice) == ("TFRecordDataset", "TFRecordDataset", "ConcatenateDataset")
 
 
 def test_size_counts_called_functions() -> None:

@@ -182,3 +182,9 @@ def test_repeated_sum_is_examined_once() -> None:
 
 def test_inexact_values_may_be_returned() -> None:
     assert lifted(Case("", lambda x: (tf.exp(x), tf.exp(x) * 2.0), (NUMBERS,)))[0].inexact == ("Exp",)
+
+
+def test_constant_beyond_its_type_is_left_to_run_time() -> None:
+    """TensorFlow wraps it around, NumPy raises an error."""
+    pixels = tf.TensorSpec([3], tf.uint8)
+    assert lifted(Case("", lambda x: x + tf.cast(tf.constant(300), tf.uint8), (pixels,)))[0] == BatchProperties()
