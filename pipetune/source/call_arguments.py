@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, QualifiedNameSource
@@ -92,8 +92,10 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
     Raises:
         CannotExpress: the operator needs more than plain values, or is not known.
     """
-    if op == "copy_to_device":
-        return _write_copy(tree, call, arguments)
+    if op == "copy_to_device":  # not a dataset method but a function for `apply`
+        function = needed_tensorflow_text(tree, call, "data.experimental.copy_to_device", "the copy to the device")
+        device = write_value(tree, call, arguments["target_device"], op=op, name="target_device")
+        return f"apply({function}({device}))"
     facts = operator_facts(op)
     given = {name: value for name, value in arguments.items() if value is not None}
     if not facts.method or not given.keys() <= set(facts.parameter_names):
@@ -106,13 +108,6 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
         if given.get(one.name, one.default) != one.default
     }
     return f"{op}({', '.join(facts.argument_list(texts))})"
-
-
-def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]) -> str:
-    """Returns the call of the copy to a device, which is not a dataset method but a function for `apply`."""
-    function = needed_tensorflow_text(tree, call, "data.experimental.copy_to_device", "the copy to the device")
-    device = write_value(tree, call, arguments["target_device"], op="copy_to_device", name="target_device")
-    return f"apply({function}({device}))"
 
 
 def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
@@ -178,22 +173,18 @@ def _imported_names(tree: SyntaxTree) -> list[str]:
     return list(dict.fromkeys(one.evaluated_alias or one.evaluated_name.partition(".")[0] for one in aliases))
 
 
-def _autotune_candidates(tree: SyntaxTree) -> list[str]:
-    """Names assigned from something called AUTOTUNE."""
-    found: list[str] = []
+def _autotune_candidates(tree: SyntaxTree) -> Iterator[str]:
+    """Yields names assigned from something called AUTOTUNE."""
     for statement in tree.nodes(cst.Assign):
         match statement:
-            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))]):
-                if tree.text(statement.value).endswith("AUTOTUNE") and name not in found:
-                    found.append(name)
-    return found
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
+                if tree.text(value).endswith("AUTOTUNE"):
+                    yield name
 
 
 def _is_autotune(tree: SyntaxTree, assignment: BaseAssignment, *, before: int) -> bool:
     """Whether an assignment that ends at most at offset `before` binds a name to AUTOTUNE."""
-    if not isinstance(assignment, Assignment):
-        return False
-    value = tree.assigned_value(assignment)
+    value = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
     if value is None or tree.end(value) > before:
         return False
     names = assignment.scope.get_qualified_names_for(tree.text(value))
@@ -333,7 +324,6 @@ def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
     Raises:
         CannotExpress: the last argument is a generator expression without parentheses, which must be the only one.
     """
-    close = tree.end(call) - 1
     if not call.args:
         opened = tree.start(call.whitespace_before_args)
         return [Splice(opened, opened, text.encode())]
@@ -341,7 +331,7 @@ def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
     if isinstance(last.value, cst.GeneratorExp) and not last.value.lpar:
         raise CannotExpress("A call with a generator expression without parentheses allows no second argument.")
     end, gap = tree.end(last), _gap_before(tree, call, len(call.args) - 1)
-    return append_item(tree.code, gap, end, close, comma=isinstance(last.comma, cst.Comma), text=text)
+    return append_item(tree.code, gap, end, tree.end(call) - 1, comma=isinstance(last.comma, cst.Comma), text=text)
 
 
 def append_item(code: bytes, gap: bytes, end: int, close: int, *, comma: bool, text: str) -> list[Splice]:
@@ -368,8 +358,6 @@ def append_item(code: bytes, gap: bytes, end: int, close: int, *, comma: bool, t
     new_line = line_break + text.encode() + (b"," if comma else b"")
     if comma:
         return [Splice(before_close, before_close, new_line)]
-    if before_close == end:
-        return [Splice(end, end, b"," + new_line)]
     return [Splice(end, end, b","), Splice(before_close, before_close, new_line)]
 
 
@@ -379,13 +367,12 @@ def _remove_argument(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
     after = tree.end(argument.comma) if isinstance(argument.comma, cst.Comma) else end
     gap = _gap_before(tree, call, position)
     newlines = list(NEWLINE.finditer(gap))
-    is_last = position + 1 == len(call.args)
     if newlines:
         rest = tree.code[after : line_end(tree.code, after)]
         if not rest.strip() or rest.lstrip().startswith(b"#"):
             # Alone on its line: the whole line is removed, including its comment.
             return Splice(start - len(gap) + newlines[-1].start(), after + len(rest), b"")
-    if is_last:
+    if position + 1 == len(call.args):
         return Splice(start - len(gap), end, b"") if position else Splice(start, after, b"")
     following = tree.start(call.args[position + 1])
     between = tree.code[after:following]

@@ -77,12 +77,14 @@ def refuse_inside_library(pipeline: Pipeline, node: str) -> None:
         raise CannotExpress(f"{operator.title} is made inside {location.method} ({location}).")
 
 
-def refuse_append(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: str) -> None:
-    """Refuses to append to a call whose value is not the dataset that operator `node` makes.
+def refuse_append(draft: Draft, pipeline: Pipeline, node: str) -> None:
+    """Refuses to append to the call of operator `node` if its value is not the dataset that the operator makes.
 
     Raises:
-        CannotExpress: a downstream operator is made by the same call, or the call may return more than a dataset.
+        CannotExpress: a downstream operator is made by the same call, the call may return more than a dataset, or it is
+            not in the source.
     """
+    tree, call = draft.find(node)
     operator = pipeline[node]
     location = operator.location
     if location is None:
@@ -92,8 +94,7 @@ def refuse_append(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: st
             raise CannotExpress(f"{location.method} adds further operators after {operator.title} ({location}).")
     behind = next_chain_call(tree, call)
     goes_on = behind is not None and called_name(behind) in METHODS
-    by_tfds = location.library == LIBRARY
-    one = returns_one_dataset(call) if by_tfds else location.method in RETURNS_ONE_DATASET
+    one = returns_one_dataset(call) if location.library == LIBRARY else location.method in RETURNS_ONE_DATASET
     if not one and not goes_on:
         raise CannotExpress(f"{location.method} may return more than the dataset ({location}).")
     if _returns_several(tree, call, method=location.method):
@@ -106,13 +107,11 @@ def _is_direct_call(node: Node) -> bool:
 
 def _returns_several(tree: SyntaxTree, call: cst.Call, *, method: str) -> bool:
     """Whether the call's value is unpacked or indexed, or `subset` is, or may be, "both"."""
-    parent = tree.parent(call)
-    if isinstance(parent, cst.Subscript) and parent.value is call:
-        return True
-    if isinstance(parent, cst.Assign) and any(
-        isinstance(target.target, cst.Tuple | cst.List) for target in parent.targets
-    ):
-        return True
+    match tree.parent(call):
+        case cst.Subscript(value=value) if value is call:
+            return True
+        case cst.Assign(targets=targets) if any(isinstance(one.target, cst.Tuple | cst.List) for one in targets):
+            return True
     if not method.endswith("_dataset_from_directory"):
         return False
     for argument in call.args:
@@ -162,13 +161,10 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     refuse_bindings(call)
     if next_chain_call(tree, anchor) is call:
         return draft
-    crossing = (
-        function_crossing(draft, node, after, current)
-        if node in draft.call_stacks and after in draft.call_stacks
-        else None
-    )
-    if crossing is not None:
-        return _move_across(draft, node, after, crossing)
+    if node in draft.call_stacks and after in draft.call_stacks:
+        crossing = function_crossing(draft, node, after, current)
+        if crossing is not None:
+            return _move_across(draft, node, after, crossing)
     if draft.sites[after].file != file:
         raise CannotExpress("The call and its new location are in different files.")
     if anchor in upstream_calls(tree, call) or call in upstream_calls(tree, anchor):
@@ -221,12 +217,9 @@ def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
     ((parameter, argument),) = computed.items()
     text = argument_text(tree, argument)
     behind = [one for one in upstream_calls(tree, last_chain_call(tree, call)) if tree.end(one) > tree.end(call)]
-    if (
-        not here.alone_on_line
-        or len(text.splitlines()) > 1
-        or bound_names(here.small) & set(variable_names(argument.value))
-        or any(moved_call(tree, one).order_matters for one in behind)
-    ):
+    rebound = bound_names(here.small).intersection(variable_names(argument.value))
+    ordered = any(moved_call(tree, one).order_matters for one in behind)
+    if rebound or ordered or not here.alone_on_line or len(text.splitlines()) > 1:
         return None
     try:
         refuse_unsafe(draft, tree, call, anchor=anchor, moved=MovedCall(frozenset(), False), may_pass_unmet=True)
@@ -246,30 +239,20 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
 
 
 def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Statement, conditions: list[str]) -> Draft:
-    """Records in the draft that the function around `here` is to change only where all `conditions` are true.
-
-    Raises:
-        CannotExpress: there is no function, or a condition cannot be evaluated at its beginning.
-    """
+    """Records in the draft that the function around `here` is to change only where all `conditions` are true."""
     if not conditions:
         return draft
     function = tree.around(here.small, cst.FunctionDef)
     if function is None:
         raise CannotExpress("Between the two locations is a condition that was false when the script ran.")
-    bound = set().union(*(bound_names(line) for line in function.body.body))
-    for text in conditions:
-        if bound & set(variable_names(parse_condition(text))):
-            raise CannotExpress(
-                "Between the two locations is a condition that was false when the script ran, and it reads names "
-                "that the function assigns."
-            )
-    return replace(
-        draft,
-        conditional_functions=(
-            *draft.conditional_functions,
-            ((file, path_of(tree, function)), conjunction(conditions)),
-        ),
-    )
+    bound = bound_names(function.body)
+    if any(bound.intersection(variable_names(parse_condition(text))) for text in conditions):
+        raise CannotExpress(
+            "Between the two locations is a condition that was false when the script ran, and it reads names that the "
+            "function assigns."
+        )
+    more = (file, path_of(tree, function)), conjunction(conditions)
+    return replace(draft, conditional_functions=(*draft.conditional_functions, more))
 
 
 def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
@@ -377,7 +360,7 @@ def move_out_of_list_files(draft: Draft, node: str, after: str, current: Pipelin
     """
     tree, call = draft.find(node)
     anchor, file = draft.find(after)[1], draft.sites[node].file
-    refuse_append(tree, anchor, current, after)
+    refuse_append(draft, current, after)
     across = node in draft.call_stacks and after in draft.call_stacks and function_crossing(draft, node, after, current)
     if across or draft.sites[after].file != file:
         raise CannotExpress("list_files and the new place of its shuffle are in different functions.")
@@ -409,29 +392,23 @@ def _move_with_condition(draft: Draft, node: str, after: str, *, name: str) -> D
     """Moves `name = name.method(...)` to after another statement, under a copy of the `if` it was in."""
     draft = split_after(draft, draft.sites[after], name=name)
     tree, call = draft.find(node)
-    _, anchor = draft.find(after)
-    statement, behind = statement_of(tree, call), statement_of(tree, anchor)
-    assert statement is not None and behind is not None
+    statement, behind = _statement(tree, call), _statement(tree, draft.find(after)[1])
     condition = tree.around(call, cst.If)
     assert condition is not None
     code = tree.code
     first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
-    indentation = tree.indentation(behind.small)
     alone = len(statement.block) == 1
     taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
-    inside = _same_condition_behind(tree, behind, condition, statement)
-    if inside is not None:
-        at = line_end(code, tree.end(inside.test))
-        return _move_lines(draft, node, (first, last), at=at, heading=newline_of(code, at), taken=taken)
-    at = line_end(code, tree.end(behind.small))
-    newline = newline_of(code, at)
-    heading = indentation + code[tree.start(condition) : tree.end(condition.test)].rstrip() + b":"
-    return _move_lines(draft, node, (first, last), at=at, heading=newline + heading + newline, taken=taken)
+    inside = _same_test_behind(tree, behind, condition, statement)
+    at = line_end(code, tree.whole_span(inside.test)[1] if inside is not None else tree.end(behind.small))
+    heading = newline = newline_of(code, at)
+    if inside is None:
+        test = code[tree.start(condition) : tree.whole_span(condition.test)[1]]
+        heading += tree.indentation(behind.small) + test + b":" + newline
+    return _move_lines(draft, node, (first, last), at=at, heading=heading, taken=taken)
 
 
-def _same_condition_behind(
-    tree: SyntaxTree, behind: Statement, condition: cst.If, statement: Statement
-) -> cst.If | None:
+def _same_test_behind(tree: SyntaxTree, behind: Statement, condition: cst.If, statement: Statement) -> cst.If | None:
     """Returns the `if` directly behind a statement that has the same test as `condition`, and can take its line."""
     at = block_index(behind) + 1
     following = behind.block[at] if at < len(behind.block) else None
@@ -439,8 +416,8 @@ def _same_condition_behind(
         return None
     if tree.text(following.test) != tree.text(condition.test) or not isinstance(following.body, cst.IndentedBlock):
         return None
-    code = tree.code
-    plain = code[tree.end(following.test) : line_end(code, tree.end(following.test))].strip() == b":"
+    code, end = tree.code, tree.whole_span(following.test)[1]
+    plain = code[end : line_end(code, end)].strip() == b":"
     column = len(tree.indentation(statement.small))
     return following if plain and len(tree.indentation(following.body.body[0])) == column else None
 
@@ -509,7 +486,7 @@ def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) ->
     Raises:
         CannotExpress: there is no such function, or a call in it does not return the operator's dataset.
     """
-    one, other = _call_stack(draft, node), _call_stack(draft, after)
+    one, other = ((draft.sites[name], *draft.calls_around(name)) for name in (node, after))  # innermost first
     if one[1:] == other[1:]:
         return None
     common = 0
@@ -535,13 +512,6 @@ def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) ->
     if tree.around(moved, cst.FunctionDef) is not tree.around(anchor, cst.FunctionDef):
         raise CannotExpress("The call and its new place are in different functions.")
     return crossing
-
-
-def _call_stack(draft: Draft, node: str) -> tuple[CallSite, ...]:
-    """Returns the call that built an operator and the calls around it, innermost first."""
-    if node not in draft.sites:
-        raise CannotExpress(draft.problems.get(node, f"Operator {node} has no call in the source."))
-    return (draft.sites[node], *draft.calls_around(node))
 
 
 def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -> None:
@@ -577,11 +547,9 @@ def returns_one_value(function: cst.FunctionDef) -> bool:
     returned = [one.value for one in nodes_within(function.body, cst.Return, without=nested)]
     yields = any(nodes_within(function.body, cst.Yield, without=nested))
     several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
-
-    def is_other(value: cst.BaseExpression | None) -> bool:
-        return value is None or isinstance(value, several) or (isinstance(value, cst.Name) and value.value == "self")
-
-    return bool(returned) and not yields and not any(map(is_other, returned))
+    single = all(value is not None and not isinstance(value, several) for value in returned)
+    own = any(isinstance(value, cst.Name) and value.value == "self" for value in returned)
+    return bool(returned) and not yields and single and not own
 
 
 def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:
@@ -596,14 +564,10 @@ def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> Non
     for argument in method_arguments(tree, call):
         inside = {one.name.value for one in nodes_within(argument.value, cst.Param)}  # parameters of lambdas
         for name in variable_nodes(argument.value):
-            if name.value in inside:
-                continue
             meant, means = list(here[name.value]), list(there[name.value])
-            if meant and meant == means:
-                continue
-            if name.value == "self" and _same_object(tree, call, place):
-                continue
-            raise CannotExpress(f"{name.value} means something else at the call's new place.")
+            same = name.value in inside or (meant and meant == means)
+            if not same and not (name.value == "self" and _same_object(tree, call, place)):
+                raise CannotExpress(f"{name.value} means something else at the call's new place.")
 
 
 def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:

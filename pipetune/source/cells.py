@@ -30,7 +30,9 @@ class Cells:
     """The cells that the running shell has compiled so far; none if no shell runs."""
 
     def __init__(self) -> None:
-        self._names = _names()
+        shell = running_shell()
+        cells = {one: shell.compile.format_code_name(one) for one in list(linecache.cache)} if shell is not None else {}
+        self._names = {file: label[1].replace("In[", "In [") for file, label in cells.items() if label is not None}
         self._by_last_part = {os.path.basename(file): name for file, name in self._names.items()}
 
     def __contains__(self, file: str) -> bool:
@@ -74,19 +76,6 @@ class Cells:
         name = self._names.get(file) or os.path.relpath(file)
         hunks = file_diff(name, old, new).split("\n", 2)[2]  # behind a header for programs, which know no cells
         return f"--- {name}\n+++ {name}\n{hunks}"
-
-
-def _names() -> dict[str, str]:
-    """Returns the name of each cell by the file that it was compiled as."""
-    shell = running_shell()
-    found: dict[str, str] = {}
-    if shell is None:
-        return found
-    for file in list(linecache.cache):
-        label = shell.compile.format_code_name(file)
-        if label is not None:
-            found[file] = label[1].replace("In[", "In [")
-    return found
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

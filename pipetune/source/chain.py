@@ -52,28 +52,20 @@ def link_of(tree: SyntaxTree, call: cst.Call) -> ChainLink:
     Raises:
         CannotExpress: the call is no method of a dataset expression, or does not show its dataset.
     """
-    func = call.func
+    func, code, end = call.func, tree.code, tree.end(call)
     if not isinstance(func, cst.Attribute) or func.attr.value in CONSTRUCTORS:
         raise CannotExpress("The call is not a method of a dataset, so it cannot be removed from a chain.")
-    end = tree.end(call)
-    if is_unbound(tree, call):
-        return _unbound_link(tree, call, func)
-    dot = tree.start(func.dot)
-    start = tree.start(func.dot.whitespace_before)
-    spread = isinstance(func.dot.whitespace_before, cst.ParenthesizedWhitespace)
-    return ChainLink(func.value, start, dot, end, tree.code[tree.start(func.attr) : end], spread)
-
-
-def _unbound_link(tree: SyntaxTree, call: cst.Call, func: cst.Attribute) -> ChainLink:
-    receiver, own = receiver_of(tree, call), method_arguments(tree, call)
+    if not is_unbound(tree, call):
+        start, dot = tree.start(func.dot.whitespace_before), tree.start(func.dot)
+        spread = isinstance(func.dot.whitespace_before, cst.ParenthesizedWhitespace)
+        return ChainLink(func.value, start, dot, end, code[tree.start(func.attr) : end], spread)
+    method, receiver, own = func.attr.value, receiver_of(tree, call), method_arguments(tree, call)
     if receiver is None:
-        raise CannotExpress(
-            f"{func.attr.value} is called through the class, and its first argument is not the dataset."
-        )
+        raise CannotExpress(f"{method} is called through the class, and its first argument is not the dataset.")
     begins, ends = tree.whole_span(receiver)
-    first = tree.start(own[0]) if own else tree.end(call) - 1
-    text = func.attr.value.encode() + b"(" + tree.code[first : tree.end(call)]
-    return ChainLink(receiver, ends, ends, tree.end(call), text, False, (tree.start(call), begins))
+    first = tree.start(own[0]) if own else end - 1
+    text = method.encode() + b"(" + code[first:end]
+    return ChainLink(receiver, ends, ends, end, text, False, (tree.start(call), begins))
 
 
 def next_chain_call(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
@@ -232,7 +224,7 @@ def split_after(draft: Draft, site: CallSite, *, name: str) -> Draft:
     code = tree.code
     start, end = tree.start(statement.small), tree.end(statement.small)
     begins, _ = tree.whole_span(top)
-    if top is not call and (top.lpar or b"\n" in code[begins:end] or b"\r" in code[begins:end]):
+    if top is not call and (top.lpar or NEWLINE.search(code, begins, end)):
         raise CannotExpress("The statement continues on further lines after the call.")
     if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):
         raise CannotExpress("The statement does more than build the dataset.")
@@ -261,17 +253,16 @@ def split_long_statement(draft: Draft, node: str) -> Draft:
     start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
     if link.unbound is not None:
         return draft
-    heading, again = code[start:begins], name.encode() + b" = " + name.encode()
-    line = newline_of(code, ends) + tree.indentation(statement.small)
-    goes_on = link.end < ends
+    variable, heading = name.encode(), code[start:begins]
+    assigned, line = variable + b" = ", newline_of(code, ends) + tree.indentation(statement.small)
+    follows, goes_on = code[begins : link.dot] != variable, link.end < ends
     splices = []
-    if code[begins : link.dot] != name.encode():
-        splices.append(Splice(start, begins, name.encode() + b" = "))
-        splices.append(Splice(link.dot, link.dot, line + (again if goes_on else heading + name.encode())))
-    elif goes_on:
-        splices.append(Splice(start, begins, name.encode() + b" = "))
+    if follows or goes_on:
+        splices.append(Splice(start, begins, assigned))
+    if follows:
+        splices.append(Splice(link.dot, link.dot, line + (assigned if goes_on else heading) + variable))
     if goes_on:
-        splices.append(Splice(link.end, link.end, line + heading + name.encode()))
+        splices.append(Splice(link.end, link.end, line + heading + variable))
     return draft.splice(draft.sites[node].file, splices)
 
 

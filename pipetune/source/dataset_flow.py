@@ -39,12 +39,8 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
     Args:
         first: the call in the earlier statement; its chain may start with something other than the attribute.
     """
-    target = upper.target
-    if (
-        not isinstance(target, cst.Attribute)
-        or not is_dotted(target)
-        or upper.value is not last_chain_call(tree, first)
-    ):
+    target, whole = upper.target, last_chain_call(tree, first)
+    if not isinstance(target, cst.Attribute) or not is_dotted(target) or upper.value is not whole:
         return False
     known = recorded_call_ends(draft, tree)
     for line in upper.block[block_index(upper) : block_index(lower) + 1]:
@@ -52,18 +48,14 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
         if step is None or not step.alone_on_line or not isinstance(step.value, cst.Call) or step.target is None:
             return False
         begins = step.small is upper.small
-        if tree.text(step.target) != tree.text(target) or not (begins or _continues_chain(tree, step, known)):
+        continues = tree.text(chain_root(tree, step.value)) == tree.text(target) and all(
+            tree.end(link) in known for link in upstream_calls(tree, step.value)
+        )
+        if tree.text(step.target) != tree.text(target) or not (begins or continues):
             return False
         if _reads_outside_chain(tree, step):
             return False
     return True
-
-
-def _continues_chain(tree: SyntaxTree, step: Statement, known: set[int]) -> bool:
-    assert step.target is not None and isinstance(step.value, cst.Call)
-    links = upstream_calls(tree, step.value)
-    same = tree.text(chain_root(tree, step.value)) == tree.text(step.target)
-    return same and all(tree.end(link) in known for link in links)
 
 
 def _reads_outside_chain(tree: SyntaxTree, step: Statement) -> bool:
@@ -118,15 +110,14 @@ def only_appends(draft: Draft, tree: SyntaxTree, call: cst.Call, given: cst.Base
     if len(handed) != 1 or not isinstance(call.func, cst.Name | cst.Attribute):
         return False
     place, argument = handed[0]
-    if argument.keyword is not None:
-        return _function_only_appends(draft, file, call.func, keyword=argument.keyword.value)
-    if any(one.star for one in call.args[:place]):
+    keyword = argument.keyword.value if argument.keyword is not None else ""
+    if not keyword and any(one.star for one in call.args[:place]):
         return False
-    return _function_only_appends(draft, file, call.func, position=place)
+    return _function_only_appends(draft, file, call.func, position=place, keyword=keyword)
 
 
 def _function_only_appends(
-    draft: Draft, file: str, value: cst.BaseExpression, *, position: int = 0, keyword: str = ""
+    draft: Draft, file: str, value: cst.BaseExpression, *, position: int, keyword: str = ""
 ) -> bool:
     """Whether a function only calls recorded methods on the dataset it gets, assigns the result and returns it."""
     try:
@@ -156,15 +147,10 @@ def _reads_are_recorded_calls(draft: Draft, function: UserFunction, name: str) -
         if not isinstance(first, cst.Call) or receiver_of(tree, first) is not read:
             return False
         last = last_chain_call(tree, first)
-        if (
-            any(tree.end(link) not in known for link in upstream_calls(tree, last))
-            or chain_root(tree, last) is not read
-        ):
+        recorded = all(tree.end(link) in known for link in upstream_calls(tree, last))
+        if not recorded or chain_root(tree, last) is not read:
             return False
     return bool(reads)
-
-
-_Statements = Sequence[cst.BaseSmallStatement | cst.BaseStatement]
 
 
 @dataclass(frozen=True)
@@ -264,9 +250,8 @@ def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: 
         if there.value is not None:
             bound = bound_names(there.value)  # what the statement assigns, it assigns after the new place
         name, _ = _follow_dataset(draft, tree, body[own + 1 :], name, tree.end(here.small), moved, same_name=True)
-        name, behind = _follow_dataset(
-            draft, tree, there.block[outside + 1 : block_index(there)], name, tree.end(condition), moved
-        )
+        between = there.block[outside + 1 : block_index(there)]
+        name, behind = _follow_dataset(draft, tree, between, name, tree.end(condition), moved)
         _refuse_other_reads(tree, there, anchor, name)
         _refuse_read_later(tree, name, behind=behind, step=there)
     else:
@@ -297,17 +282,11 @@ def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Sta
 def _unchanged_condition(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> str:
     """Returns the condition under which `x = x.method(...) if test else x` is `x`; empty if the method was called."""
     match line:
-        case (
-            cst.SimpleStatementLine(
-                body=[cst.Assign(value=cst.IfExp(test=test, body=cst.Call() as call, orelse=cst.Name()) as value)]
-            )
-            | cst.SimpleStatementLine(
-                body=[cst.Assign(value=cst.IfExp(test=test, body=cst.Name(), orelse=cst.Call() as call) as value)]
-            )
-        ):
-            if tree.end(call) in recorded_call_ends(draft, tree):
-                return ""
-            return negate(tree.text(test)) if value.body is call else tree.text(test)
+        case cst.SimpleStatementLine(body=[cst.Assign(value=cst.IfExp(test=test, body=body, orelse=orelse))]):
+            match body, orelse:
+                case (cst.Call() as call, cst.Name()) | (cst.Name(), cst.Call() as call):
+                    if tree.end(call) not in recorded_call_ends(draft, tree):
+                        return negate(tree.text(test)) if body is call else tree.text(test)
     return ""
 
 
@@ -316,9 +295,6 @@ def _executed_branch(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[st
 
     Returns:
         The condition is empty for an `if` without `else` whose body ran; the body is None if no branch ran.
-
-    Raises:
-        CannotExpress: it is not known which of several branches ran.
     """
     test = tree.text(branch.test)
     ran = _has_pipeline_call(draft, tree, branch.body)
@@ -330,7 +306,6 @@ def _executed_branch(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[st
 
 
 def _has_pipeline_call(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> bool:
-    """Whether the lines contain a call of the pipeline."""
     return any(tree.start(suite) < end <= tree.end(suite) for end in recorded_call_ends(draft, tree))
 
 
@@ -346,7 +321,7 @@ def condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None:
 def _follow_dataset(
     draft: Draft,
     tree: SyntaxTree,
-    between: _Statements,
+    between: Sequence[cst.BaseSmallStatement | cst.BaseStatement],
     name: str,
     assigned_at: int,
     moved: MovedCall,
@@ -399,9 +374,6 @@ def _dataset_step(
 
     Args:
         may_pass_unmet: whether a method in a conditional expression may be one that was not called.
-
-    Raises:
-        CannotExpress: it does something else.
     """
     refused = CannotExpress(f"{name} is used between the two statements.")
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:

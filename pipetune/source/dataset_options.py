@@ -55,9 +55,8 @@ def set_option(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     line = code[first : site.end]
     indentation = line[: len(line) - len(line.lstrip())]
     new = newline_of(code, site.end) + indentation + f"{draft.options}.{name} = {value!r}".encode()
-    return draft.splice(site.file, [Splice(site.end, site.end, new)]).with_site(
-        _LAST, CallSite(site.file, site.end + len(new))
-    )
+    spliced = draft.splice(site.file, [Splice(site.end, site.end, new)])
+    return spliced.with_site(_LAST, CallSite(site.file, site.end + len(new)))
 
 
 def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
@@ -66,8 +65,7 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     statement = statement_of(tree, call)
     if statement is None or isinstance(tree.scope(call), ClassScope):
         raise CannotExpress("Options need separate statements, for which there is no place here.")
-    block_index(statement)
-    behind = statement.name is not None and statement.value is call
+    block_index(statement)  # raises unless it has its line to itself
     options = tensorflow_text(tree, call, "data.Options")
     if options is None:
         raise CannotExpress("The file does not import TensorFlow under a usable name, which tf.data.Options requires.")
@@ -77,7 +75,7 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     indentation = tree.indentation(statement.small).decode()
     newline = newline_of(code, at).decode()
     begun, filled = f"{variable} = {options}()", f"{variable}.{name} = {value!r}"
-    if behind:
+    if statement.name is not None and statement.value is call:
         set_on = f"{statement.name} = {statement.name}.with_options({variable})"
         new = [f"{newline}{indentation}{line}".encode() for line in (begun, filled, set_on)]
         last = at + len(new[0]) + len(new[1])

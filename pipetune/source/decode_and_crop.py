@@ -31,9 +31,9 @@ def crop_jpeg(contents, begin, size, channels):
     """Same as tf.slice of the decoded JPEG, but decodes only the window."""
     # Two more pixels are decoded on each side and cut off again: most JPEGs store color at half the resolution, and the
     # color of a pixel is interpolated from its neighbors, which are missing at the edge of the decoded area.
-    begin = tf.convert_to_tensor(begin)
+    begin, size, shape = tf.cast(begin, tf.int32), tf.cast(size, tf.int32), jpeg_shape(contents, channels)[:2]
     top_left = tf.maximum(begin[:2] - 2, 0)
-    bottom_right = tf.minimum(begin[:2] + size[:2] + 2, jpeg_shape(contents, channels)[:2])
+    bottom_right = tf.where(size[:2] < 0, shape, tf.minimum(begin[:2] + size[:2] + 2, shape))  # -1: to the end
     window = tf.concat([top_left, bottom_right - top_left], axis=0)
     image = tf.cond(
         tf.io.is_jpeg(contents),  # decode_jpeg also reads other formats, which are decoded completely
@@ -59,7 +59,6 @@ def jpeg_shape(contents, channels):
     )
 ''',
 }
-
 
 _CROPS = {
     "tensorflow.image.random_crop": ("value", "size", "seed"),
@@ -89,11 +88,6 @@ class DecodedCrop:
     decode: Decode
     decoding: Statement | None  # the statement that decodes; None if the crop's argument is the decode
 
-    @property
-    def image(self) -> cst.BaseExpression:
-        """The cropped expression."""
-        return self.arguments[_CROPS[self.kind][0]].value
-
 
 def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCrop]:
     """Returns the crops in the body of a function whose image is decoded there."""
@@ -107,30 +101,23 @@ def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCr
         if given is None or any(name not in given for name in parameters):
             continue
         value = given[parameters[0]].value
-        decode, decoding = (_decode_of(tree, value), None) if isinstance(value, cst.Call) else (None, None)
-        if isinstance(value, cst.Name):
-            decode, decoding = _assigned_decode(tree, function, call, value)
+        decoding = _assignment_above(tree, function, call, value.value) if isinstance(value, cst.Name) else None
+        image = decoding.value if decoding is not None else value
+        decode = _decode_of(tree, image) if isinstance(image, cst.Call) else None
         if decode is not None:
             found.append(DecodedCrop(function, call, kind, given, decode, decoding))
     return found
 
 
-def _assigned_decode(
-    tree: SyntaxTree, function: cst.FunctionDef, crop: cst.Call, image: cst.Name
-) -> tuple[Decode | None, Statement | None]:
-    """Returns the decode and the statement that last assigns `image`, if it is one, in the function's own block."""
-    statement = statement_of(tree, crop)
-    block = function.body.body
+def _assignment_above(tree: SyntaxTree, function: cst.FunctionDef, crop: cst.Call, name: str) -> Statement | None:
+    """Returns the last statement above the crop, in the function's own block, that binds a name, if it assigns it."""
+    statement, block = statement_of(tree, crop), function.body.body
     if statement is None or statement.block is not block:
-        return None, None
+        return None
     above = [line for line in block if tree.end(line) <= tree.start(statement.line)]
-    binding = [line for line in above if image.value in bound_names(line)]
-    if not binding or not isinstance(binding[-1], cst.SimpleStatementLine):
-        return None, None
-    decoding = statement_of(tree, binding[-1].body[0])
-    if decoding is None or not decoding.alone_on_line or decoding.name != image.value or decoding.value is None:
-        return None, None
-    return (_decode_of(tree, decoding.value), decoding) if isinstance(decoding.value, cst.Call) else (None, None)
+    binding = next((line for line in reversed(above) if name in bound_names(line)), None)
+    made = statement_of(tree, binding.body[0]) if isinstance(binding, cst.SimpleStatementLine) else None
+    return made if made is not None and made.alone_on_line and made.name == name else None
 
 
 def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
@@ -150,11 +137,9 @@ def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
 
 
 def _helper_decode(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
-    """Returns the decode that a function of one parameter returns, if it does nothing else."""
+    """Returns the decode that a function of one positional parameter returns, if it does nothing else."""
     given = helper.params
-    if helper.decorators or len(given.params) != 1 or given.params[0].default is not None:
-        return None
-    if given.kwonly_params or given.posonly_params or given.star_kwarg is not None:
+    if helper.decorators or given.posonly_params or len(given.params) != 1:
         return None
     lines = helper.body.body[1:] if helper.get_docstring() is not None else helper.body.body
     match list(lines):
@@ -232,13 +217,11 @@ def _remove_decoding(tree: SyntaxTree, place: DecodedCrop, contents: str, shape_
     Args:
         contents: the variable for the bytes, if they are assigned.
         shape_calls: the calls that read only the shape of the image.
-
-    Raises:
-        CannotExpress: the decoded image is read elsewhere, or a variable with its bytes is reassigned before the crop.
     """
     decoding, statement = place.decoding, statement_of(tree, place.crop)
     assert decoding is not None and statement is not None
-    known = [place.image, statement.target, *(call.args[0].value for call in shape_calls)]
+    cropped = place.arguments[_CROPS[place.kind][0]].value
+    known = [cropped, statement.target, *(call.args[0].value for call in shape_calls)]
     begin, end = tree.end(decoding.small), tree.end(statement.small)
     for read in variable_nodes(place.function.body):
         if read.value != decoding.name or tree.start(read) < begin or any(read is one for one in known):
@@ -246,8 +229,9 @@ def _remove_decoding(tree: SyntaxTree, place: DecodedCrop, contents: str, shape_
         if tree.start(read) < end or statement.name != decoding.name:
             raise CannotExpress(f"{decoding.name} is read elsewhere too, not only by the crop.")
     if not _is_stable(place.decode.contents.value):
-        new = f"{contents} = {_parenthesize_multiline(argument_text(tree, place.decode.contents))}"
-        return replacing(tree, decoding.small, new)
+        text = argument_text(tree, place.decode.contents)
+        text = f"({text})" if "\n" in text or "\r" in text else text
+        return replacing(tree, decoding.small, f"{contents} = {text}")
     named = set(variable_names(place.decode.contents.value))
     between = [line for line in statement.block if begin < tree.start(line) < tree.start(statement.line)]
     if any(bound_names(line) & named for line in between):
@@ -266,7 +250,6 @@ def _is_stable(contents: cst.BaseExpression) -> bool:
 
 
 def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice:
-    """Returns the change that replaces the crop by a call of the helper."""
     given = {name: argument_text(tree, argument) for name, argument in place.arguments.items()}
     channels = place.decode.channels
     if place.kind.endswith("random_crop"):
@@ -278,7 +261,3 @@ def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice
         size = size or f"[{given['target_height']}, {given['target_width']}, {channels}]"
         text = f"{WINDOW}({contents}, {begin}, {size}, channels={channels})"
     return replacing(tree, place.crop, text)
-
-
-def _parenthesize_multiline(text: str) -> str:
-    return f"({text})" if "\n" in text or "\r" in text else text

@@ -46,26 +46,21 @@ def called_name(call: cst.Call) -> str | None:
 
 
 def _only_call_in_statement(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
-    statements = _innermost_statements(tree, location.line)
+    """Returns the only call of that name in the innermost statements on the line; semicolons may separate several."""
+    on_line = {
+        statement
+        for statement in tree.nodes(*_STATEMENTS)
+        if tree.line(tree.start(statement)) <= location.line <= tree.line(tree.end(statement))
+    }
+    innermost = on_line.difference(*map(tree.ancestors, on_line))
     found = [
         call
         for call in tree.calls.values()
-        if called_name(call) == location.method and tree.around(call, *_STATEMENTS) in statements
+        if called_name(call) == location.method and tree.around(call, *_STATEMENTS) in innermost
     ]
     if len(found) != 1:
         raise CannotExpress(f"{location.method} occurs {len(found)} times in the statement at {location}.")
     return found[0]
-
-
-def _innermost_statements(tree: SyntaxTree, line: int) -> list[cst.CSTNode]:
-    """Returns the statements on a line that contain no other one on it; several if semicolons separate them."""
-    holding = [
-        statement
-        for statement in tree.nodes(*_STATEMENTS)
-        if tree.line(tree.start(statement)) <= line <= tree.line(tree.end(statement))
-    ]
-    around = {parent for statement in holding for parent in tree.ancestors(statement)}
-    return [statement for statement in holding if statement not in around]
 
 
 @dataclass(frozen=True)
@@ -292,9 +287,6 @@ def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
     return replace(draft, sites=sites, original_calls=captured, call_stacks=stacks, problems=problems)
 
 
-_REMOVED = -1  # the line and column of a call that is no longer there
-
-
 def tracking(draft: Draft, pipelines: Iterable[Pipeline]) -> Draft:
     """Returns the draft, before any edit, that keeps track of the calls of these pipelines in its files."""
     starts = {file: line_starts(code) for file, code in draft.codes.items()}
@@ -329,15 +321,11 @@ def relocated(pipeline: Pipeline, files: Mapping[str, tuple[str, str]], moved: M
         if site is None or site.end < 0:
             return None
         line = max(number for number, start in enumerate(after, 1) if start <= site.end)
-        return replace(
-            place,
-            line=place.line + line - place.end_line,
-            end_line=line,
-            end_column=site.end - after[line - 1],
-        )
+        column = site.end - after[line - 1]
+        return replace(place, line=place.line + line - place.end_line, end_line=line, end_column=column)
 
     def stack(calls: tuple[SourceLocation, ...]) -> tuple[SourceLocation, ...]:
-        return tuple(now(one) or replace(one, end_line=_REMOVED, end_column=_REMOVED) for one in calls)
+        return tuple(now(one) or replace(one, end_line=-1, end_column=-1) for one in calls)  # -1: no longer there
 
     nodes = tuple(
         replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -108,14 +109,8 @@ def emit(
         switches: by the key of a rewrite, a parameter by which the source already has the same for another dataset.
         validated_in: the file in which `fit` gets the dataset as `validation_data`; empty if none does.
     """
-    texts: dict[str, str] = {}
-
-    def remembering(path: str) -> str:
-        if path not in texts:
-            texts[path] = read(path)
-        return texts[path]
-
-    untouched = open_draft(pipeline, remembering)
+    original = functools.cache(read)
+    untouched = open_draft(pipeline, original)
     draft = tracking(untouched, [pipeline, *other_pipelines])
     callers = Callers(untouched, [pipeline, *other_pipelines])
     sharing = SharingRules(
@@ -153,9 +148,10 @@ def emit(
         return replace(remainder, not_covered=(*remainder.not_covered, *more))
     files = {}
     for path, code in sorted(draft.codes.items()):
-        mark = BYTE_ORDER_MARK if texts[path].startswith(BYTE_ORDER_MARK) else ""
-        if (new := mark + code.decode()) != texts[path]:
-            files[path] = (texts[path], new)
+        old = original(path)
+        mark = BYTE_ORDER_MARK if old.startswith(BYTE_ORDER_MARK) else ""
+        if (new := mark + code.decode()) != old:
+            files[path] = (old, new)
     keys = tuple(rewrite.key for rewrite in covered)
     return Emission(files, keys, tuple(not_covered.values()), draft.notes, draft.tracked)
 
@@ -257,7 +253,11 @@ def _write_rewrite(
                 return turn_on(draft, _paths_to_own_calls(draft, touched, sharing=sharing), name=name)
             for_one = replace(sharing, others_unaffected=True, keep_functions=True)
             after = _write_edits(draft, rewrite, current, sharing=for_one)
-            return _write_with_parameter(draft, after, rewrite, touched, sharing=sharing)
+            paths, name = _paths_to_own_calls(draft, touched, sharing=sharing), switch_name(rewrite)
+            after = add_switch_parameter(draft, after, paths, name=name)
+            _refuse_broken(after, draft)
+            note = f"The same function builds other datasets: the new parameter {name} leaves them unchanged."
+            return after.with_note(note)
         except CannotExpress as reason:
             raise CannotExpress(_both(shared, reason)) from reason
 
@@ -278,23 +278,8 @@ def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharingRul
     return list(found.values())
 
 
-def _write_with_parameter(
-    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharingRules
-) -> Draft:
-    """Returns the draft in which a parameter of the functions shared with other datasets enables the rewrite."""
-    call_paths = _paths_to_own_calls(before, touched, sharing=sharing)
-    name = switch_name(rewrite)
-    draft = add_switch_parameter(before, after, call_paths, name=name)
-    _refuse_broken(draft, before)
-    return draft.with_note(f"The same function builds other datasets: the new parameter {name} leaves them unchanged.")
-
-
 def _paths_to_own_calls(draft: Draft, touched: Sequence[Node], *, sharing: SharingRules) -> list[CallPath]:
-    """Returns the calls from those of operators outward to the first that builds this dataset only.
-
-    Raises:
-        CannotExpress: there is none.
-    """
+    """Returns the calls from those of operators outward to the first that builds this dataset only, or refuses."""
     found = []
     for node in touched:
         if node.id in draft.exclusive or node.id not in draft.sites:
@@ -412,8 +397,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
         case Move(node=node, after=after):
             refuse_inside_library(current, node)
             refuse_partial_change(draft, node, current)
-            tree, call = draft.find(after)
-            refuse_append(tree, call, current, after)
+            refuse_append(draft, current, after)
             try:
                 return move(draft, node, after, current)
             except CannotExpress as reason:
@@ -423,20 +407,14 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
                     raise reason from None
         case ReplaceFunction(node=node, form=FunctionVariant.VECTORIZED):
             # As in the captured pipeline: at the place where an edit put the call, its input has another spec.
-            return vectorize(
-                draft,
-                node,
-                tuple_input=_gets_components(node, current, captured),
-                function_name=_function_name(node, captured),
-            )
+            several = _gets_components(node, current, captured)
+            return vectorize(draft, node, tuple_input=several, function_name=_function_name(node, captured))
         case ReplaceFunction(node=node, form=FunctionVariant.PARSING):
             alone = node not in captured  # the first part of a split function, which nothing else calls
             alone = alone or sharing.allow_all or sharing.count_datasets(captured[node])[0] == 1
             alone = alone and not sharing.keep_functions
-            several = _gets_components(node, current, captured)
-            return use_parse_example(
-                draft, node, tuple_elements=several, function_name=_function_name(node, captured), unshared=alone
-            )
+            several, name = _gets_components(node, current, captured), _function_name(node, captured)
+            return use_parse_example(draft, node, tuple_elements=several, function_name=name, unshared=alone)
         case ReplaceFunction(node=node, form=FunctionVariant.FUSED, first=first):
             for name in (*first, node):
                 refuse_inside_library(current, name)
@@ -444,7 +422,10 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
         case ReplaceFunction(node=node, form=form) if form in GRAPH_EDITS:
             if sharing.keep_functions:
                 raise CannotExpress("The function would change for the other datasets, too.")
-            return _edited_function_writer(form)(draft, captured[node])
+            # Each of these variants has a module here, whose `write` changes the function of a map, given as captured.
+            module = importlib.import_module(f"{__package__}.{GRAPH_EDITS[form].module}")
+            write: Callable[[Draft, Node], Draft] = module.write
+            return write(draft, captured[node])
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
             return split_function(draft, edit, keep_original=sharing.keep_functions)
@@ -454,8 +435,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
             return gather_timeseries_windows(draft, edit, current)
         case ReplaceSource(node=node, after=after):
             refuse_inside_library(current, node)
-            tree, call = draft.find(after)
-            refuse_append(tree, call, current, after)
+            refuse_append(draft, current, after)
             readers = sharing.pipeline.consumers(node)
             window = readers[0].id if edit.windows is not None and readers else ""
             return gather_rows(draft, edit, spec=current[node].element_spec, window=window)
@@ -465,19 +445,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
         case SetOption(name=name, value=value) if current.options.get(name) == value:
             return draft  # already set by another rewrite, or by the script
         case SetOption(name=name, value=value):
-            tree, call = draft.find(current.output.id)
-            refuse_append(tree, call, current, current.output.id)
+            refuse_append(draft, current, current.output.id)
             return set_option(draft, output=current.output.id, name=name, value=value)
-
-
-def _edited_function_writer(form: FunctionVariant) -> Callable[[Draft, Node], Draft]:
-    """Returns what writes a variant of `GRAPH_EDITS`: `write` of the module of its name.
-
-    It returns the draft in which the function of a map, given as captured, is changed, or raises `CannotExpress`.
-    """
-    module = importlib.import_module(f"{__package__}.{GRAPH_EDITS[form].module}")
-    write: Callable[[Draft, Node], Draft] = module.write
-    return write
 
 
 def _gets_components(node: str, current: Pipeline, captured: Pipeline) -> bool:
@@ -507,26 +476,26 @@ def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
         text = write_value(*draft.lookup_position(node.id), edit.value, op=node.op, name=edit.name)
     splices = set_argument(tree, call, op=node.op, name=edit.name, text=text)
     after = draft.splice(draft.sites[node.id].file, splices)
-    return replace(_note_autotune(after, text), set_arguments={**draft.set_arguments, key: (node.id, edit.value)})
+    return replace(_note_autotune(after, [text]), set_arguments={**draft.set_arguments, key: (node.id, edit.value)})
 
 
 def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
-    tree, call = draft.find(edit.after)
-    refuse_append(tree, call, current, edit.after)
-    text = write_call(*draft.lookup_position(edit.after), edit.arguments, op=edit.op)
+    refuse_append(draft, current, edit.after)
+    tree, call = draft.lookup_position(edit.after)
+    text = write_call(tree, call, edit.arguments, op=edit.op)
+    values = [write_value(tree, call, value, op=edit.op, name=name) for name, value in edit.arguments.items()]
     draft = draft.with_position_of(edit.after, edit.id)
+    behind = draft.built_by_same_call(edit.after)
+    inserted = {**draft.inserted, edit.id: f"{behind[0]}.{text}"}
     for other, text_of_other in draft.inserted.items():
-        behind = draft.built_by_same_call(edit.after)
-        if len(behind) > 1 and text_of_other == f"{behind[0]}.{text}" and other in draft.sites:
-            inserted = {**draft.inserted, edit.id: text_of_other}
+        if len(behind) > 1 and text_of_other == inserted[edit.id] and other in draft.sites:
             return replace(draft.with_site(edit.id, draft.sites[other]), inserted=inserted)  # already written
     after = insert_link(draft, anchor=draft.sites[edit.after], node=edit.id, text=text.encode())
-    inserted = {**draft.inserted, edit.id: f"{draft.built_by_same_call(edit.after)[0]}.{text}"}
-    return replace(_note_autotune(after, text), inserted=inserted)
+    return replace(_note_autotune(after, values), inserted=inserted)
 
 
-def _note_autotune(draft: Draft, text: str | None) -> Draft:
-    if text is not None and "tf.data" not in text and "-1" in text:
+def _note_autotune(draft: Draft, values: Sequence[str | None]) -> Draft:
+    if "-1" in values:
         return draft.with_note(
             "-1 means tf.data.AUTOTUNE; it is used because the file does not import TensorFlow under a name."
         )

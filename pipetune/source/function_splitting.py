@@ -48,11 +48,6 @@ class SplitTarget:
     receiver: str = ""  # the first parameter of a method
 
     @property
-    def called(self) -> str:
-        """The function in messages."""
-        return self.function.name.value if isinstance(self.function, cst.FunctionDef) else "the lambda"
-
-    @property
     def whole(self) -> cst.FunctionDef:
         """The definition that is written once for each part; a lambda has none."""
         whole = self.factory or self.function
@@ -84,7 +79,7 @@ def passed_values(
         CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
     """
     assert cut.statement is not None
-    name = target.called
+    name = target.function.name.value if isinstance(target.function, cst.FunctionDef) else "the lambda"
     parameters = plain_parameters(target.function)
     if parameters is None:
         raise CannotExpress(f"The parameters of {name} are not plain positional ones.")
@@ -109,8 +104,7 @@ def passed_values(
     if tuple(parameters.index(one) for one in given) != cut.taken:
         raise CannotExpress(f"The second part of {name} reads other parameters than those that the plan passes on.")
     made = [one for one in bound if one in alive]
-    order = [one for one in parameters if one in given or one in made]
-    order += [one for one in made if one not in order]
+    order = list(dict.fromkeys([*(one for one in parameters if one in alive), *made]))
     fields = () if result is not None else below  # nodes of `below` are in the tree only where no call is taken out
     values = [value for one in order for value in _values_of(tree, one, fields if one in made else ())]
     if result is not None:
@@ -125,11 +119,7 @@ def passed_values(
 
 
 def _result_of_call(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str, *, avoid: Sequence[str]) -> PassedValue:
-    """Returns what the only call of a function in the first of these lines returns, by a name that is free in them.
-
-    Raises:
-        CannotExpress: there is not one such call, or it is not certainly what the line evaluates first.
-    """
+    """Returns what the only call of a function in the first of these lines returns, by a name that is free in them."""
     calls = list(nodes_within(lines[0], cst.Call))
     found = [one for one in calls if called_name(one) == name]
     if len(found) != 1 or isinstance(lines[0], cst.BaseCompoundStatement):
@@ -247,7 +237,7 @@ def _names_read(line: cst.CSTNode) -> list[str]:
     return variable_names(line)
 
 
-def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = False) -> Draft:
+def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool) -> Draft:
     """Returns the draft in which a new map directly upstream of `edit.node` calls the first part of its function.
 
     Args:
@@ -270,7 +260,7 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
     else:
         head, tail = _part_names(tree, target.whole.name.value)
         kept = keep_original or _has_other_uses(draft, tree, file, target.whole)
-        splices = [_part_definitions(tree, target, target.function, edit.cut, names=(head, tail), kept=kept)]
+        splices = [_part_definitions(tree, target, edit.cut, names=(head, tail), kept=kept)]
     splices.append(replacing(tree, target.name, tail))
     above, ends = _head_call(tree, call, target.name, head)
     splices.append(above)
@@ -288,17 +278,13 @@ def _lambda_parts(tree: SyntaxTree, target: SplitTarget, function: cst.Lambda, c
     gives = given[0] if len(given) == 1 else f"({', '.join(given)})"
     (call,) = passed[0].reads
     rest = _with_result(function.body, call, passed[0].name)
-    assert isinstance(call, cst.Call)
-    assert isinstance(rest, cst.BaseExpression)
-    names = [one.name for one in passed]
-    head = _called_only(call, parameters_of(function)) if len(given) == 1 else None
-    tail = _called_only(rest, names)
+    assert isinstance(call, cst.Call) and isinstance(rest, cst.BaseExpression)
+    own, names = parameters_of(function), [one.name for one in passed]
+    head = _called_only(call, own) if len(given) == 1 else None
     start, end = tree.whole_span(function.body)
     body = spliced(tree.code, [replacing(tree, call, passed[0].name)], start=start, end=end).decode()
-    return (
-        head or f"lambda {', '.join(parameters_of(function))}: {gives}",
-        tail or f"lambda {', '.join(names)}: {body}",
-    )
+    tail = _called_only(rest, names) or f"lambda {', '.join(names)}: {body}"
+    return head or f"lambda {', '.join(own)}: {gives}", tail
 
 
 def _called_only(code: cst.BaseExpression, parameters: Sequence[str]) -> str | None:
@@ -328,33 +314,31 @@ def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.BaseExpression, head:
 
 def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
     """Returns the function of a map: a lambda, or one of the same file: named, of `self`, or returned by a factory."""
-    target: SplitTarget | None
+    factory: cst.FunctionDef | None = None
+    receiver = ""
     match given_function(tree, call):
         case cst.Lambda() as code:
             return SplitTarget(code, code)
         case cst.Name() as name:
             function = definition_of(tree, name)
-            target = SplitTarget(function, name) if function is not None else None
         case cst.Attribute(value=cst.Name(value="self"), attr=name) as attribute:
-            function = method_of_attribute(tree, attribute)
-            target = SplitTarget(function, name, receiver="self") if function is not None else None
+            function, receiver = method_of_attribute(tree, attribute), "self"
         case cst.Call(func=cst.Name() as name, args=arguments):
             factory = definition_of(tree, name)
-            made = _function_made_by(factory) if factory is not None else None
-            target = SplitTarget(made, name, factory) if made is not None else None
+            function = _function_made_by(factory) if factory is not None else None
             if any(one.star or contains_call(one.value) for one in arguments):
                 raise CannotExpress(f"{name.value} is called with what another call returns.")
         case _:
             raise CannotExpress("The function of the map is not passed by name, so it cannot be split.")
-    if target is None:
+    if function is None:
         factory_only = ", or does more than return one function" if isinstance(tree.parent(name), cst.Call) else ""
         raise CannotExpress(f"{name.value} is not defined exactly once in the file of the map{factory_only}.")
-    for one in (target.function, target.whole):
-        if isinstance(one, cst.FunctionDef) and (one.decorators or one.asynchronous is not None):
+    for one in (function, factory or function):
+        if one.decorators or one.asynchronous is not None:
             raise CannotExpress(f"{one.name.value} has a decorator or is asynchronous.")
-    if target.receiver and parameters_of(target.function)[:1] != [target.receiver]:
-        raise CannotExpress(f"The first parameter of {name.value} is not called {target.receiver}.")
-    return target
+    if receiver and parameters_of(function)[:1] != [receiver]:
+        raise CannotExpress(f"The first parameter of {name.value} is not called {receiver}.")
+    return SplitTarget(function, name, factory, receiver)
 
 
 def _function_made_by(factory: cst.FunctionDef) -> cst.FunctionDef | None:
@@ -378,14 +362,10 @@ def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.
         raise CannotExpress(f"Some statements of {name} share a line.")
     if not (0 if cut.call else 1) <= cut.statement < len(body):
         raise CannotExpress(f"{name} has no statement on one side of the split position.")
-    nested = (cst.FunctionDef, cst.Lambda)
-    if any(any(nodes_within(line, *_EXITS, without=nested)) for line in body[: cut.statement]):
+    exits, nested = (cst.Return, cst.Yield, cst.Global, cst.Nonlocal), (cst.FunctionDef, cst.Lambda)
+    if any(any(nodes_within(line, *exits, without=nested)) for line in body[: cut.statement]):
         raise CannotExpress(f"The first part of {name} may return early, or assigns names outside of the function.")
     return body
-
-
-_EXITS = (cst.Return, cst.Yield, cst.Global, cst.Nonlocal)
-"""What the first part of a split function must not do: return, yield or bind outer names."""
 
 
 def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:
@@ -397,19 +377,14 @@ def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:
 
 
 def _part_definitions(
-    tree: SyntaxTree,
-    target: SplitTarget,
-    function: cst.FunctionDef,
-    cut: FunctionSplit,
-    *,
-    names: tuple[str, str],
-    kept: bool,
+    tree: SyntaxTree, target: SplitTarget, cut: FunctionSplit, *, names: tuple[str, str], kept: bool
 ) -> Splice:
     """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
+    function = target.function
+    assert isinstance(function, cst.FunctionDef) and cut.statement is not None
     block = _body_statements(function, cut)
     passed = passed_values(tree, target, block, cut)
     code, whole = tree.code, target.whole
-    assert cut.statement is not None
     start, first = tree.start(whole), line_start(code, tree.start(block[0]))
     indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
     if indentation.strip() or inner.strip():

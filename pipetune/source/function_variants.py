@@ -29,7 +29,7 @@ from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import UserFunction, functions_of, functions_referenced, uses_of
 
 
-def vectorize(draft: Draft, node: str, *, tuple_input: bool, function_name: str = "") -> Draft:
+def vectorize(draft: Draft, node: str, *, tuple_input: bool, function_name: str) -> Draft:
     """Returns the draft in which the function of the map `node` is called through `tf.vectorized_map`.
 
     Args:
@@ -129,8 +129,7 @@ def _combine_lambdas(draft: Draft, maps: Sequence[str], tuple_inputs: Sequence[b
         if body is None:
             return None
         values, text, is_name = None, f"({body})", False  # the result is text, and is not split into components again
-        whole = body
-    return f"{heading}{whole}"
+    return f"{heading}{body}"
 
 
 def _components(tree: SyntaxTree, body: cst.BaseExpression) -> list[tuple[str, bool]] | None:
@@ -194,13 +193,9 @@ def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function
     if given is None:
         raise CannotExpress("The map call does not name its function explicitly.")
     path = _path_to_parser(draft, file, given, function_name)
-    first_shared = len(path)
-    for position, function in enumerate(path):
-        here = position == 0 and not unshared and not _is_inline(tree, call, function)
-        if here or _has_other_uses(draft, function):
-            first_shared = position
-            break
-    if first_shared == len(path):
+    here = not unshared and not _is_inline(tree, call, path[0])
+    first_shared = 0 if here else next((at for at, one in enumerate(path) if _has_other_uses(draft, one)), None)
+    if first_shared is None:
         last = path[-1]
         other = draft.tree(last.file)
         return draft.splice(last.file, [replacing(other, one.attr, _BATCH) for one in _parser_references(last)])
@@ -244,9 +239,7 @@ def _has_other_uses(draft: Draft, function: UserFunction) -> bool:
     if isinstance(function.node, cst.Lambda):
         return function.aliased
     uses = uses_of(draft, function.file, function.node)
-    reference = function.reference
-    references = 0 if reference is None else sum(one.node is reference for one in uses)
-    return len(uses) > references or references != 1 or function.aliased
+    return function.aliased or len(uses) != 1 or uses[0].node is not function.reference
 
 
 def _add_parser_parameter(
@@ -278,8 +271,7 @@ def _add_parser_parameter(
         draft = draft.splice(file, splices)
     if first:
         return draft
-    place = draft.sites[node].file
-    if place != last.file:
+    if draft.sites[node].file != last.file:
         raise CannotExpress("The parsing function has other callers and is defined in another file.")
     draft, callee = callee_of(draft, node, function_name=called)
     batch = free_parameter([callee], "batch", "batched", "examples")

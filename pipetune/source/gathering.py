@@ -15,13 +15,7 @@ from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.map_functions import add_functions, outermost
 from pipetune.source.source_files import line_start, newline_of
-from pipetune.source.statements import (
-    Statement,
-    block_index,
-    is_evaluated_first,
-    statement_of,
-    unused_name,
-)
+from pipetune.source.statements import Statement, block_index, is_evaluated_first, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 
 
@@ -163,33 +157,26 @@ def gather_timeseries_windows(draft: Draft, edit: ReplaceSource, current: Pipeli
     if current[edit.after].location != current[edit.node].location:
         raise CannotExpress(f"Here {UTILITY} emits single windows, so their batch size is not known in its call.")
     tree, call = draft.find(edit.after)
-    site = draft.sites[edit.after]
+    file = draft.sites[edit.after].file
     if called_name(call) != UTILITY:
         raise CannotExpress(f"{UTILITY} is called under another name.")
     if arguments_by_name(call.args, _ARGUMENTS) is None:
         raise CannotExpress(f"{UTILITY} is called with arguments that {_NAME} does not accept.")
     top = outermost(tree, call)
-    modules = {"np": module_text(tree, top, "numpy"), "tf": module_text(tree, top, "tensorflow")}
-    imports = [f"    import {_MODULES[name]} as {name}\n" for name, known in modules.items() if known is None]
-    body = _BODY
-    for name, known in modules.items():
+    body, imports = _BODY, ""
+    for name, module in (("np", "numpy"), ("tf", "tensorflow")):
+        known = module_text(tree, top, module)
         body = body.replace(f"{name}.", f"{known or name}.")
-    text = _HEAD + "".join(imports) + ("\n" if imports else "") + body
-    draft = add_functions(draft, site.file, {_NAME: text}, [replacing(tree, call.func, _NAME)], before=call)
+        imports += f"    import {module} as {name}\n" if known is None else ""
+    text = _HEAD + imports + ("\n" if imports else "") + body
+    draft = add_functions(draft, file, {_NAME: text}, [replacing(tree, call.func, _NAME)], before=call)
     inside = {node.id for node in current if node.location == current[edit.node].location}
-    end_of_call = draft.sites[edit.after].end
-    draft = draft.with_position_of(edit.after, edit.gather).with_note(
-        f"{_NAME} does not validate its arguments, unlike {UTILITY}."
-    )
-    return replace(
-        draft,
-        sites={name: one for name, one in draft.sites.items() if name not in inside}
-        | {edit.gather: CallSite(site.file, end_of_call)},
-        problems={**draft.problems, **dict.fromkeys(inside, f"It is made inside {_NAME}, which the patch adds.")},
-    )
-
-
-_MODULES = {"np": "numpy", "tf": "tensorflow"}
+    sites = {name: one for name, one in draft.sites.items() if name not in inside}
+    sites[edit.gather] = draft.sites[edit.after]
+    problems = dict.fromkeys(inside, f"It is made inside {_NAME}, which the patch adds.")
+    draft = draft.with_position_of(edit.after, edit.gather)
+    draft = draft.with_note(f"{_NAME} does not validate its arguments, unlike {UTILITY}.")
+    return replace(draft, sites=sites, problems={**draft.problems, **problems})
 
 
 def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window: str = "") -> Draft:
@@ -221,12 +208,14 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     indentation = tree.indentation(statement.small).decode()
     newline = newline_of(tree.code, start).decode()
     lines = [f"{variable} = {receiver}.from_tensors({tree.whole_text(arrays)}).get_single_element()"]
-    function = _gather_lambda(variable, tf, single=array == variable)
+    single = array == variable
+    rows = f"{tf}.gather({variable}, index)" if single else _map_arrays(variable, f"{tf}.gather(array, index)", tf)
+    function = f"lambda index: {rows}"
     windows = read_window_arguments(draft, edit.node, window) if window else None
     if windows is not None and edit.windows is not None:
         function = unused_name(tree, "windows_at")
         closed = edit.windows.length_known
-        lines += _windows_definition(function, variable, tf, windows, single=array == variable, length_known=closed)
+        lines += _windows_definition(function, variable, tf, windows, single=single, length_known=closed)
     above = "".join((indentation + line if line else "") + newline for line in lines)
     first = Splice(start, start, above.encode())
     starts = windows.start_range_arguments(array) if windows is not None else f"len({array})"
@@ -259,12 +248,6 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     if isinstance(tree.around(call, cst.FunctionDef, cst.ClassDef), cst.ClassDef):
         raise CannotExpress("The dataset is built in the body of a class, whose variables functions cannot see.")
     return statement
-
-
-def _gather_lambda(variable: str, tf: str, *, single: bool) -> str:
-    if single:
-        return f"lambda index: {tf}.gather({variable}, index)"
-    return f"lambda index: {_map_arrays(variable, f'{tf}.gather(array, index)', tf)}"
 
 
 def _windows_definition(

@@ -26,13 +26,7 @@ from pipetune.source.statements import (
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import (
-    functions_of,
-    imported_function,
-    is_partial,
-    referenced_functions,
-    uses_of,
-)
+from pipetune.source.user_functions import functions_of, imported_function, is_partial, referenced_functions, uses_of
 from pipetune.source.version_merging import merge_versions, path_of
 
 
@@ -58,16 +52,14 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
     function = tree.around(call, cst.FunctionDef)
     if function is None:
         raise CannotExpress("The map gets one of two functions, and only one of them was tested on batches.")
-    bound = set().union(*(bound_names(line) for line in function.body.body))
-    if contains_call(choice.test) or bound & set(variable_names(choice.test)):
+    if contains_call(choice.test) or bound_names(function.body).intersection(variable_names(choice.test)):
         raise CannotExpress(
             "The condition that selects the function of the map may have another value elsewhere in the function."
         )
     first = named[0] == [function_name]
     test = tree.text(choice.test)
     test = conjunction([test]) if first else negate(test)
-    chosen = tree.text(choice.body if first else choice.orelse)
-    after = replace_function(after, node, chosen)
+    after = replace_function(after, node, tree.text(choice.body if first else choice.orelse))
     return merge_versions(before, after, (file, path_of(tree, function)), condition=test)
 
 
@@ -187,8 +179,7 @@ def _is_repeatable(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
         case cst.Attribute(value=owner):
             return _is_repeatable(tree, owner) and not isinstance(owner, cst.Lambda)
         case cst.Subscript(value=owner, slice=parts):
-            keys = [one.slice for one in parts]
-            plain = all(isinstance(key, cst.Index) and _is_plain(key.value) for key in keys)
+            plain = all(isinstance(one.slice, cst.Index) and _is_plain(one.slice.value) for one in parts)
             return plain and is_dotted(owner)
         case cst.IfExp(test=test, body=body, orelse=orelse):
             return _is_plain(test) and all(_is_repeatable(tree, one) for one in (body, orelse))
@@ -237,11 +228,7 @@ def _can_bind_name(tree: SyntaxTree, call: cst.Call) -> bool:
 
 
 def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_name: str) -> Draft:
-    """Returns the draft in which the function of a map is assigned to a name in a statement of its own.
-
-    Raises:
-        CannotExpress: there is no place for such a statement, or the function would be evaluated more or less often.
-    """
+    """Returns the draft in which the function of a map is assigned to a name in a statement of its own."""
     tree, call = draft.find(node)
     statement = statement_of(tree, call)
     if statement is None or not statement.alone_on_line:
@@ -312,12 +299,9 @@ def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
     scope = tree.scope(place)
     if scope is None or list(scope[name]):
         return False
-    for one in tree.nodes(cst.Name):
-        if one.value == name:
-            found = tree.scope(one)
-            if found is None or not list(found[name]):
-                return False  # an attribute, a keyword or a name that is bound nowhere: do not touch it
-    return True
+    scopes = [tree.scope(one) for one in tree.nodes(cst.Name) if one.value == name]
+    # Otherwise it is also an attribute, a keyword or a name that is bound nowhere: do not touch it.
+    return all(one is not None and list(one[name]) for one in scopes)
 
 
 def _names_in_words(value: cst.BaseExpression) -> Iterator[str]:
@@ -332,10 +316,9 @@ def _names_in_words(value: cst.BaseExpression) -> Iterator[str]:
 
 def _candidate_names(function_name: str) -> Sequence[str]:
     """Returns names for a function without one, best first: its Python name, if that is an identifier."""
-    is_name = (
-        function_name.isidentifier() and not keyword.iskeyword(function_name) and not function_name.startswith("_")
-    )
-    known = [function_name] if is_name and function_name != "function" else []  # "function" stands for callable objects
+    reserved = keyword.iskeyword(function_name) or function_name == "function"  # which stands for callable objects
+    usable = function_name.isidentifier() and not reserved and not function_name.startswith("_")
+    known = [function_name] if usable else []
     return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]
 
 

@@ -72,22 +72,20 @@ def _called(tree: SyntaxTree, call: cst.Call) -> cst.FunctionDef | cst.Lambda:
 
 def _without_numpy(tree: SyntaxTree, function: cst.FunctionDef | cst.Lambda) -> Iterator[Splice]:
     """Yields the changes that remove `.numpy()` behind the parameters of a function."""
-    given = function.params
-    names = {one.name.value for one in (*given.posonly_params, *given.params)}
+    names = {one.name.value for one in (*function.params.posonly_params, *function.params.params)}
     bound: dict[str, int] = {}  # where a parameter is bound to something else
     for call in sorted(nodes_within(function.body, cst.Call), key=tree.start):
         match call:
-            case cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name("numpy")), args=[]):
+            case cst.Call(func=cst.Attribute(value=cst.Name(value=name) as given, attr=cst.Name("numpy")), args=[]):
                 if name not in names or tree.start(call) > bound.get(name, tree.end(call)):
                     continue
-                assert isinstance(call.func, cst.Attribute)
                 statement = statement_of(tree, call)
                 if statement is not None and statement.name == name and isinstance(function, cst.FunctionDef):
                     bound[name] = tree.end(statement.small)
                     if statement.value is call:
                         yield removal_splice(tree, statement)
                         continue
-                yield Splice(tree.end(call.func.value), tree.end(call), b"")
+                yield Splice(tree.end(given), tree.end(call), b"")
 
 
 def _helper(tree: SyntaxTree, call: cst.Call) -> str:

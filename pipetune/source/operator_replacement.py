@@ -6,6 +6,7 @@ A `padded_batch` in place of `batch` gets the sizes that a map pads to, under th
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 
 import libcst as cst
@@ -30,24 +31,27 @@ def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> 
         CannotExpress: the call is not a method of a dataset or makes other operators too, or it has arguments that the
             other method does not have, or starred ones, which may already give an argument of the edit.
     """
-    arguments = _new_arguments(draft, edit, current)
+    position, new = draft.lookup_position(edit.node), dict[str, str]()  # arguments that the operator did not have
+    for name, value in edit.arguments.items():
+        if name == "padded_shapes":
+            new[name] = _padded_shapes_text(draft, edit, current)
+        elif value is not None and current[edit.node].arguments.get(name) != value:
+            new[name] = write_value(*position, value, op=edit.op, name=name)
     tree, call = draft.find(edit.node)
     link_of(tree, call)
     if len(draft.built_by_same_call(edit.node)) > 1:
         raise CannotExpress("The same call also makes other operators.")
     assert isinstance(call.func, cst.Attribute)
     file, method = draft.sites[edit.node].file, call.func.attr
-    named = _name_arguments(tree, call, parameters(method.value), parameters(edit.op))
+    named = _pass_by_name(tree, call, parameters(method.value), parameters(edit.op))
     draft = draft.splice(file, [replacing(tree, method, edit.op), *named])
-    for name, text in arguments.items():
+    for name, text in new.items():
         tree, call = draft.find(edit.node)
         draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))
     return draft
 
 
-def _name_arguments(
-    tree: SyntaxTree, call: cst.Call, before: tuple[str, ...], now: tuple[str, ...]
-) -> Iterator[Splice]:
+def _pass_by_name(tree: SyntaxTree, call: cst.Call, before: tuple[str, ...], now: tuple[str, ...]) -> Iterator[Splice]:
     """Yields the changes that pass arguments by name which another method has at another position."""
     by_name = False
     for position, argument in enumerate(method_arguments(tree, call)):
@@ -62,34 +66,17 @@ def _name_arguments(
             yield Splice(start, start, f"{name}=".encode())
 
 
-def _new_arguments(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> dict[str, str]:
-    """Returns the arguments that the operator did not have, as source text."""
-    position = draft.lookup_position(edit.node)
-    new: dict[str, str] = {}
-    for name, value in edit.arguments.items():
-        if name == "padded_shapes":
-            new[name] = _padded_shapes_text(draft, edit, current)
-        elif value is not None and current[edit.node].arguments.get(name) != value:
-            new[name] = write_value(*position, value, op=edit.op, name=name)
-    return new
-
-
 def _padded_shapes_text(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> str:
     """Returns the shapes of a padded batch as source text at the call of the batch that it replaces.
 
     A size is written as a name if the padding function of the nearest map upstream reads a global variable of the file
     that is only ever this number.
     """
-    text = str(edit.arguments["padded_shapes"])
-    node = current[edit.node]
-    above = next((one for one in reversed(current.upstream(node.id)) if one.op == "map"), None)
+    above = next((one for one in reversed(current.upstream(edit.node)) if one.op == "map"), None)
     names = _names_of_sizes(draft, above.id, edit.node) if above is not None else {}
     tree, call = draft.find(edit.node)
-
-    def key_text(key: Value) -> str:
-        return write_value(tree, call, key, op=edit.op, name="padded_shapes")
-
-    shapes = ast.literal_eval(text)
+    key_text = functools.partial(write_value, tree, call, op=edit.op, name="padded_shapes")
+    shapes = ast.literal_eval(str(edit.arguments["padded_shapes"]))
     in_one_line = _write(shapes, names, key_text)
     line = line_start(tree.code, tree.end(call) - 1)
     if not isinstance(shapes, dict) or tree.end(call) - line + len(in_one_line) <= _LINE_LENGTH:
@@ -114,8 +101,7 @@ def _names_of_sizes(draft: Draft, node: str, batch: str) -> dict[int, str]:
     found: dict[int, set[str]] = {}
     for function in functions if file == draft.sites[batch].file else ():
         for name in variable_nodes(function.body):
-            value = _constant(tree, name, call)
-            if value is not None:
+            if (value := _constant(tree, name, call)) is not None:
                 found.setdefault(value, set()).add(name.value)
     return {value: name for value, names in found.items() if len(names) == 1 for name in names}
 

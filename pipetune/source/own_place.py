@@ -17,14 +17,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.call_arguments import METHODS, receiver_of, write_call
 from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
-from pipetune.source.chain import (
-    break_before,
-    chain_root,
-    insert_link,
-    link_of,
-    refuse_bindings,
-    upstream_calls,
-)
+from pipetune.source.chain import break_before, chain_root, insert_link, link_of, refuse_bindings, upstream_calls
 from pipetune.source.dataset_flow import moved_call, only_appends, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.shared_calls import SharingRules, is_repeated
@@ -61,10 +54,15 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
         raise CannotExpress("The call that reads it is shared too.")
     refuse_inside_library(current, reader.id)
     tree, call = draft.find(reader.id)
-    if isinstance(edit, Insert):
-        return _insert_before(draft, edit, tree, call, reader=reader.id)
+    file = draft.sites[reader.id].file
+    if isinstance(edit, Insert):  # `x.map(f)` becomes `x.cache().map(f)`: other readers of `x` are not affected
+        link, text = link_of(tree, call), write_call(*draft.lookup_position(reader.id), edit.arguments, op=edit.op)
+        style = break_before(tree, call.func)  # without the comments before the call
+        new = style.before + b"." + style.after + text.encode()
+        draft = draft.with_position_of(reader.id, edit.id).splice(file, [Splice(link.start, link.start, new)])
+        return draft.with_site(edit.id, CallSite(file, link.start + len(new)))
     refuse_inside_library(current, edit.node)
-    anchor = CallSite(draft.sites[reader.id].file, tree.end(_receiver_call(tree, call)))
+    anchor = CallSite(file, tree.end(_receiver_call(tree, call)))
     if anchor in draft.sites.values():
         raise CannotExpress("What it is called on is the shared call itself.")
     return move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current).without_site(_RECEIVER)
@@ -122,18 +120,6 @@ def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, 
     return draft.written_apart(edit.id, CallSite(site.file, end + len(new)), (tree, call))
 
 
-def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
-    """Turns `x.map(f)` into `x.cache().map(f)`: other readers of `x` are not affected."""
-    link = link_of(tree, call)
-    file, text = draft.sites[reader].file, write_call(*draft.lookup_position(reader), edit.arguments, op=edit.op)
-    style = break_before(tree, call.func)  # without the comments before the call
-    new = style.before + b"." + style.after + text.encode()
-    draft = draft.with_position_of(reader, edit.id)
-    return draft.splice(file, [Splice(link.start, link.start, new)]).with_site(
-        edit.id, CallSite(file, link.start + len(new))
-    )
-
-
 def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
     """Returns the call whose value the method is called on, directly or through a name bound in the same block."""
     receiver = link_of(tree, call).receiver
@@ -166,8 +152,7 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     ((call, value),) = given
     if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or is_repeated(tree, call):
         raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
-    end, text = tree.end(value), write_call(tree, call, edit.arguments, op=edit.op)
-    new = f".{text}".encode()
+    new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(value)
     draft = draft.splice(file, [Splice(end, end, new)])
     return draft.written_apart(edit.id, CallSite(file, end + len(new)), (tree, call))
 
@@ -179,7 +164,7 @@ def validates_at(file: str, line: int, read: Callable[[str], str] = read_source)
     except CannotExpress:
         return False
     calls = [call for call, _ in _validating_calls(tree)]
-    return len(calls) == 1 and tree.line(tree.start(calls[0])) <= line <= tree.line(tree.end(calls[0]))
+    return len(calls) == 1 and line in tree.lines(calls[0])
 
 
 def _validating_calls(tree: SyntaxTree) -> list[tuple[cst.Call, cst.BaseExpression]]:
@@ -300,8 +285,10 @@ class _Branch:
         """Refuses if what the copied calls read may be different where they are written again."""
         copied = [moved_call(self.tree, link) for link in self.links]
         names = frozenset().union(*(one.names for one in copied))
-        constant = all(map(_gets_plain_values, self.links)) and not names & self._declared_global()
-        plain = constant and not any(one.order_matters for one in copied)
+        # Only an assignment changes what calls get whose arguments are numbers and variables.
+        arguments = [one for link in self.links for one in link.args]
+        constant = all(isinstance(one.value, cst.Name | cst.Integer) and not one.star for one in arguments)
+        plain = constant and not names & self._declared_global() and not any(one.order_matters for one in copied)
         for line in self._lines_between():
             if bound_names(line) & names:
                 raise CannotExpress("A name in the arguments of the shared calls is reassigned in between.")
@@ -315,11 +302,9 @@ class _Branch:
         return {item.name.value for item in self.tree.nodes(cst.NameItem)}
 
     def holder(self, anchor: cst.Call, *, op: str) -> tuple[str, list[Splice]]:
-        """Returns the variable that holds the dataset of `anchor` for the branch, and the changes that it needs.
+        """Returns the variable that holds the dataset of the call `anchor` for the branch, and the changes it needs.
 
-        Args:
-            anchor: the call that makes the dataset.
-            op: the first operator downstream of it, for the name of a new variable.
+        A new variable is named by `op`, the first operator downstream of it.
         """
         made, tree = self.made, self.tree
         assert made.name is not None
@@ -359,12 +344,8 @@ class _Branch:
 def _branch(tree: SyntaxTree, here: Statement, name: str, ends: Sequence[int], anchor: cst.Call) -> _Branch:
     """Returns the branch in the statement `here`, which begins with the variable `name`.
 
-    Args:
-        ends: offsets at which the calls end that are written again, nearest first.
-        anchor: the call that makes the dataset upstream of them.
-
-    Raises:
-        CannotExpress: the variables between them are not assigned one after another in the block of the branch.
+    The calls that are written again end at `ends`, nearest first; `anchor` makes the dataset upstream of them. The
+    variables between them must be assigned one after another in the block of the branch.
     """
     links: list[cst.Call] = []
     statement = here
@@ -383,11 +364,6 @@ def _branch(tree: SyntaxTree, here: Statement, name: str, ends: Sequence[int], a
         if not isinstance(value, cst.Name):
             raise CannotExpress("The shared calls are not made in the block in which this dataset is made.")
         name = value.value
-
-
-def _gets_plain_values(call: cst.Call) -> bool:
-    """Whether the arguments of a call are numbers and variables, so that only an assignment changes what it gets."""
-    return all(isinstance(one.value, cst.Name | cst.Integer) and not one.star for one in call.args)
 
 
 def _only_makes_dataset(tree: SyntaxTree, line: cst.CSTNode) -> bool:

@@ -79,32 +79,27 @@ def digest_of(path: str) -> str:
 def check_patch(patch: PatchResult) -> PatchStatus:
     """Returns whether the patch is applied to the files, not applied, or does not fit them any more."""
     found = _file_states(patch)
-    files, edited = tuple((file.path, file.state) for file in found), tuple(file.path for file in found if file.edited)
+    return _status([(file.path, file.state) for file in found], edited=[file.path for file in found if file.edited])
+
+
+def _status(files: Sequence[tuple[str, PatchState]], *, edited: Sequence[str] = ()) -> PatchStatus:
     states = {state for _, state in files}
-    if not states:
-        return PatchStatus(PatchState.EMPTY, ())
     if states == {PatchState.CLEAN, PatchState.APPLIED}:
-        return PatchStatus(PatchState.PARTLY, files, edited)
-    for state in (PatchState.MISSING, PatchState.CHANGED):
-        if state in states:
-            return PatchStatus(state, files, edited)
-    return PatchStatus(states.pop(), files, edited)
+        states = {PatchState.PARTLY}
+    decisive = (state for state in (PatchState.MISSING, PatchState.CHANGED, *states) if state in states)
+    return PatchStatus(next(decisive, PatchState.EMPTY), tuple(files), tuple(edited))
 
 
 def check_applied(folder: Path) -> PatchStatus:
     """Returns the same for the patch applied last, independent of the session in the results folder `folder`."""
-    record = _read_record(folder)
-    if not record:
-        return PatchStatus(PatchState.EMPTY, ())
     files = []
-    for kept in record[-1]:
+    for kept in next(reversed(_read_record(folder)), []):
         try:
             files.append((kept.path, PatchState.APPLIED if _revert_change(kept, folder) else PatchState.CLEAN))
         except PipetuneError:
             there = Path(kept.path).exists()
             files.append((kept.path, PatchState.CHANGED if there else PatchState.MISSING))
-    states = {state for _, state in files}
-    return PatchStatus(states.pop() if len(states) == 1 else PatchState.PARTLY, tuple(files))
+    return _status(files)
 
 
 def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
@@ -128,14 +123,15 @@ def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
     if not waiting:
         return ()
     before = _drop_reverted(_read_record(folder), folder)
-    applied = [_applied_file(file, "") for file in files]
-    if before and [(kept.path, kept.diff) for kept in before[-1]] == [(one.path, one.diff) for one in applied]:
-        before = before[:-1]  # the same patch: an earlier `apply` was interrupted
+    applied = [(one.path, one.diff) for one in (_applied_file(file, "") for file in files)]
+    interrupted = bool(before) and [(kept.path, kept.diff) for kept in before[-1]] == applied  # an earlier `apply`
+    before = before[:-1] if interrupted else before
     _back_up(folder, before, files)
     try:
         write_all([FileChange(file.path, file.original, file.patched) for file in waiting])
     except BaseException:
-        _write_record(folder, before)
+        if not interrupted:  # else some files have the patch
+            _write_record(folder, before)
         raise
     return tuple(file.path for file in waiting)
 
@@ -261,11 +257,8 @@ def _file_state(path: str, part: FilePatch, patch: PatchResult) -> _FileState:
     except OSError as error:
         raise PipetuneError(f"{path} cannot be read: {error.strerror}.", exit_code=1) from error
     except (SyntaxError, UnicodeError):
-        return _FileState(
-            path,
-            PatchState.CHANGED,
-            problem=_refusal(path, InvalidSource("its bytes do not match its declared encoding")),
-        )
+        encoding = InvalidSource("its bytes do not match its declared encoding")
+        return _FileState(path, PatchState.CHANGED, problem=_refusal(path, encoding))
     if _matches_digest(now, digest):
         new = part.apply(text)
         if new is None:
@@ -343,22 +336,20 @@ def _applied_file(file: _FileState, backup: str) -> _AppliedFile:
 
 def _back_up(folder: Path, record: list[list[_AppliedFile]], files: Sequence[_FileState]) -> None:
     """Copies the originals and records them, before any file is written."""
-    kept = []
+    kept, copies = [], []
     try:
         originals = folder / "originals"
         originals.mkdir(parents=True, exist_ok=True)
         for position, file in enumerate(files):
             backup = originals / f"{len(record)}-{position}-{Path(file.path).name}"
-            backup.write_bytes(file.original)
+            copies.append(FileChange(str(backup), backup.read_bytes() if backup.exists() else None, file.original))
             kept.append(_applied_file(file, backup.relative_to(folder).as_posix()))
-        _write_record(folder, [*record, kept])
+        _write_record(folder, [*record, kept], copies)
     except OSError as error:
         raise PipetuneError(
             f"The original files cannot be saved in {folder}: {error.strerror}.",
-            hint=(
-                "Nothing was changed. Make the folder writable, or apply the output of `pipetune apply --diff` "
-                "with git."
-            ),
+            hint="Nothing was changed. Make the folder writable, or apply the output of `pipetune apply --diff` "
+            "with git.",
         ) from error
 
 
@@ -376,7 +367,8 @@ def _read_record(folder: Path) -> list[list[_AppliedFile]]:
         ) from error
 
 
-def _write_record(folder: Path, record: list[list[_AppliedFile]]) -> None:
+def _write_record(folder: Path, record: list[list[_AppliedFile]], copies: Sequence[FileChange] = ()) -> None:
+    """Writes the record, and copies of the originals that it refers to; all of these files or none."""
     file = folder / RECORD
     if not record:
         file.unlink(missing_ok=True)
@@ -384,4 +376,4 @@ def _write_record(folder: Path, record: list[list[_AppliedFile]]) -> None:
         return
     stored = {"schema": SCHEMA, "applied": [[asdict(kept) for kept in application] for application in record]}
     text = json.dumps(stored, indent=1, ensure_ascii=False).encode()
-    write_all([FileChange(str(file), file.read_bytes() if file.exists() else None, text)])
+    write_all([*copies, FileChange(str(file), file.read_bytes() if file.exists() else None, text)])

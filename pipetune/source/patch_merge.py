@@ -7,16 +7,19 @@ it inserts. Line endings and lines elsewhere do not matter.
 Matching lines do not prove that the patch still means the same. When it is applied, the statements of the scope that
 bind the datasets it changes must be those that were analyzed, up to the place, and so must the functions of the file
 that they use: a cache that was proven safe after `map(decode)` would freeze the draws of a `decode` that is random by
-now. Syntax trees (`ast`) are compared, so comments and layout do not matter; text is never generated from a tree.
+now. That may be a nested function, a lambda or partial with a name, or a method of an object whose class is in the
+file. Syntax trees (`ast`) are compared, so comments and layout do not matter; text is never generated from a tree.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, zip_longest
 
 from pipetune.core.operators import OPERATORS
 from pipetune.source.source_files import BYTE_ORDER_MARK
@@ -138,6 +141,27 @@ class _SourceText:
         own = [] if isinstance(node, _Function) else list(_definitions(node))
         return list(_block_statements([one for one in node.body if one not in own], ()))
 
+    @functools.cached_property
+    def bindings(self) -> dict[str, list[ast.stmt]]:
+        """What binds each name, by the names of its scope and itself: definitions, and heads of other statements."""
+        bound: list[tuple[str, ast.stmt]] = []
+        for scope, node in self.nodes.items():
+            if isinstance(node, _Definition):
+                bound.append((_qualified(scope, ""), node))
+            for one in self.statements(scope):
+                names = [one.node.name] if isinstance(one.node, _Definition) else one.bound
+                bound += [(_qualified(name, scope), one.node) for name in names]
+        found: dict[str, list[ast.stmt]] = {}
+        for name, statement in bound:
+            found.setdefault(name, []).append(statement)
+        return found
+
+    def statement_excerpt(self, statement: ast.stmt | None) -> CodeExcerpt | None:
+        if statement is None:
+            return None
+        first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+        return self.excerpt(first - 1, statement.end_lineno or first)
+
     def scope_excerpt(self, scope: str) -> CodeExcerpt:
         elements = self.scopes[scope]
         return self.excerpt(elements[0].start, elements[-1].end) if elements else CodeExcerpt(1, "")
@@ -161,8 +185,7 @@ def merge(before: str, after: str, text: str, *, strict: bool) -> str:
             _refuse_changed_context(scope, [edit for edit in edits if edit.scope == scope], old, new, now)
     lines = list(now.lines)
     # From the end, so that line numbers stay valid; at the same place, lines of an outer scope end up after inner ones.
-    found.sort(key=lambda one: (one[0], one[1], -one[2].depth), reverse=True)
-    for start, end, edit in found:
+    for start, end, edit in sorted(found, key=lambda one: (one[0], one[1], -one[2].depth), reverse=True):
         lines[start:end] = _match_line_ends(edit.lines, lines, start)
         if start and edit.lines and not _has_line_end(lines[start - 1]):
             lines[start - 1] += _line_end(lines)
@@ -179,8 +202,7 @@ def _edits(old: _SourceText, new: _SourceText) -> Iterator[_ScopeEdit]:
         others = new.scopes[scope]
         for tag, i, j, k, m in matcher(old.keys(scope), new.keys(scope)).get_opcodes():
             if tag != "equal":
-                start = _start_of(others, k)
-                end = _end_of(others, m - 1) if m > k else start
+                start, end = _span(others, k, m)
                 yield _ScopeEdit(scope, i, j, tuple(new.lines[start:end]), start, end)
 
 
@@ -193,8 +215,8 @@ def _locate_edit(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> tuple[
     at = {i + step: k + step for _, i, j, k, _ in same for step in range(j - i)}
     there, here = old.scopes[scope], now.scopes[scope]
     if edit.first < edit.last:
-        return _locate_replaced_lines(edit, at, old, now)
-    behind = -1 if edit.first == 0 else _previous_index(edit.first, at, there, here)
+        return _locate_replaced(edit, at, old, now)
+    behind = -1 if edit.first == 0 else _index_before(edit.first, at, there, here)
     front = len(here) if edit.first == len(there) else at.get(edit.first)
     after = None if behind is None else _end_of(here, behind)
     before = None if front is None else _start_of(here, front)
@@ -209,9 +231,7 @@ def _locate_edit(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> tuple[
     return place, place
 
 
-def _locate_replaced_lines(
-    edit: _ScopeEdit, at: Mapping[int, int], old: _SourceText, now: _SourceText
-) -> tuple[int, int]:
+def _locate_replaced(edit: _ScopeEdit, at: Mapping[int, int], old: _SourceText, now: _SourceText) -> tuple[int, int]:
     """Finds lines that are replaced: all must be there, without gaps; blank lines around them may be missing."""
     there, here = old.scopes[edit.scope], now.scopes[edit.scope]
     solid = [position for position in range(edit.first, edit.last) if there[position].key.strip()]
@@ -231,9 +251,7 @@ def _locate_replaced_lines(
     return here[first].start, here[last - 1].end
 
 
-def _previous_index(
-    first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]
-) -> int | None:
+def _index_before(first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]) -> int | None:
     """Returns the current index of the element before `first`; a blank line is found by the element before it."""
     position = first - 1
     while position > 0 and position not in at and not there[position].key.strip():
@@ -254,6 +272,11 @@ def _start_of(elements: Sequence[_Element], position: int) -> int:
     return elements[position].start if position < len(elements) else elements[-1].end if elements else 0
 
 
+def _span(elements: Sequence[_Element], first: int, last: int) -> tuple[int, int]:
+    start = _start_of(elements, first)
+    return start, _end_of(elements, last - 1) if first < last else start
+
+
 def _same_lines(lines: Sequence[str], others: Sequence[str]) -> bool:
     return [_without_line_end(line) for line in lines] == [_without_line_end(line) for line in others]
 
@@ -270,8 +293,7 @@ def _same_indentation(lines: Sequence[str], after: int, new: Sequence[str]) -> b
 
 def _edit_conflict(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> PlaceChanged:
     """Returns the error with both versions of the place of an edit, including adjacent lines that differ."""
-    scope = edit.scope
-    return _range_conflict(scope, edit.first, max(edit.last, edit.first + 1), old, now)
+    return _range_conflict(edit.scope, edit.first, max(edit.last, edit.first + 1), old, now)
 
 
 def _range_conflict(scope: str, first: int, last: int, old: _SourceText, now: _SourceText) -> PlaceChanged:
@@ -309,6 +331,7 @@ class _StatementHead:
     bound: frozenset[str]  # names that it binds
     used: frozenset[str]
     methods: frozenset[str]  # names of the methods that it calls
+    node: ast.stmt  # the head; of a definition, all of it
 
     @property
     def makes_dataset(self) -> bool:
@@ -324,7 +347,7 @@ def _refuse_changed_context(
 ) -> None:
     """Raises PlaceChanged if the datasets of a place are built in another way up to there, or by other functions."""
     elements, there = old.scopes[scope], old.statements(scope)
-    spans = [_span(edit, elements) for edit in edits]
+    spans = [_span(elements, edit.first, edit.last) for edit in edits]
     touched = [one for one in there if any(one.overlaps(*span) for span in spans)]
     touched += [one for one in new.statements(scope) if any(one.overlaps(edit.start, edit.end) for edit in edits)]
     end = max(end for _, end in spans)
@@ -335,13 +358,17 @@ def _refuse_changed_context(
         inside = [at for at, element in enumerate(elements) if first <= element.start < max(end, first + 1)]
         raise _range_conflict(scope, inside[0], inside[-1] + 1, old, now)
     running = [*touched, *(one for one in there if one.start < end and one.bound & datasets)]
-    for name in _called_functions({name for one in running for name in one.used}, scope, old):
-        if name == scope:
-            continue
-        if name not in now.nodes:
-            raise PlaceChanged(_display_name(name), old.scope_excerpt(name), None)
-        if ast.dump(old.nodes[name]) != ast.dump(now.nodes[name]):
-            raise _range_conflict(name, 0, len(old.scopes[name]), old, now)
+    compared = {_qualified(name, scope) for name in datasets}
+    analyzed, current = (
+        _used_functions([one.node for one in running], scope, text, without=compared) for text in (old, now)
+    )
+    for name in (*analyzed, *current):
+        for one, other in zip_longest(analyzed.get(name, ()), current.get(name, ())):
+            same = one is not None and other is not None and ast.dump(one) == ast.dump(other)
+            if not same and name != _qualified(scope, ""):
+                where = name if isinstance(one or other, _Definition) else name.rpartition(".")[0]
+                before = old.statement_excerpt(one) or CodeExcerpt(1, "")
+                raise PlaceChanged(_display_name(where), before, now.statement_excerpt(other))
 
 
 def _refuse_changed_result(
@@ -359,11 +386,6 @@ def _refuse_changed_result(
         made = _binding_code(statements, datasets, end)
         if _binding_code(merged.statements(scope), datasets)[: len(made)] != made:
             raise _edit_conflict(own[0], old, now)
-
-
-def _span(edit: _ScopeEdit, elements: Sequence[_Element]) -> tuple[int, int]:
-    start = _start_of(elements, edit.first)
-    return start, _end_of(elements, edit.last - 1) if edit.first < edit.last else start
 
 
 def _binding_code(
@@ -384,19 +406,56 @@ def _dataset_names(statements: Sequence[_StatementHead], touched: Sequence[_Stat
         found |= more
 
 
-def _called_functions(used: set[str], scope: str, text: _SourceText) -> list[str]:
-    """Returns the functions of a text that code with these names may call, directly or indirectly."""
-    owner = scope.rpartition(".")[0]
-    found: list[str] = []
-    waiting = sorted(used)
+def _used_functions(
+    code: Sequence[ast.stmt], scope: str, text: _SourceText, *, without: Collection[str]
+) -> dict[str, list[ast.stmt]]:
+    """Returns the functions of a text that code of a scope may call, directly or indirectly, by qualified name.
+
+    Other statements that bind a function or an object are among them, except those that bind a name in `without`.
+    """
+    found: dict[str, list[ast.stmt]] = {}
+    waiting = [one for statement in code for one in _qualified_names(statement, scope)]
     while waiting:
-        name = waiting.pop()
-        for scoped in (name, f"{owner}.{name.partition('.')[2]}" if name.startswith(("self.", "cls.")) else name):
-            node = text.nodes.get(scoped)
-            if isinstance(node, _Function) and scoped not in found:
-                found.append(scoped)
-                waiting += sorted(_used_names(node))
+        name, called = waiting.pop()
+        for bound in text.bindings.get(name, ()) if name not in found else ():
+            if isinstance(bound, ast.ClassDef):
+                if called:
+                    found[name] = []
+                    waiting += [(member, False) for member in text.bindings if member.startswith(f"{name}.")]
+                    waiting += [one for base in bound.bases for one in _qualified_names(ast.Call(base, [], []), name)]
+            elif isinstance(bound, _Function) or (name not in without and _binds_function(bound, name, text)):
+                found.setdefault(name, []).append(bound)
+                waiting += _qualified_names(bound, name)
     return found
+
+
+def _binds_function(statement: ast.stmt, name: str, text: _SourceText) -> bool:
+    """Whether a statement binds a lambda, a partial, a function of the text, or an instance of one of its classes."""
+    if any(isinstance(one, ast.Lambda) or _dotted_name(one).endswith("partial") for one in ast.walk(statement)):
+        return True
+    return any(
+        isinstance(one, ast.ClassDef) and _has_methods(one) if called else isinstance(one, _Function)
+        for used, called in _qualified_names(statement, name)
+        for one in text.bindings.get(used, ())
+    )
+
+
+def _has_methods(node: ast.ClassDef) -> bool:
+    return bool(node.bases) or any(isinstance(one, _Function) for one in ast.walk(node))
+
+
+def _qualified_names(code: ast.AST, scope: str) -> list[tuple[str, bool]]:
+    """Returns what the names in code of a scope may refer to, and whether it calls them."""
+    called = {_dotted_name(one.func) for one in ast.walk(code) if isinstance(one, ast.Call)}
+    scopes = ["", *accumulate(scope.split("."), "{}.{}".format)]
+    return [(_qualified(name, one), name in called) for name in sorted(_used_names(code)) for one in scopes]
+
+
+def _qualified(name: str, scope: str) -> str:
+    """Returns a name with those of its scope in front; an attribute of `self` belongs to the class."""
+    is_attribute = name.startswith(("self.", "cls."))
+    owner, attribute = scope.rpartition(".")[0], name.partition(".")[2]
+    return _without_marks(f"{owner}.{attribute}" if is_attribute else f"{scope}.{name}".lstrip("."))
 
 
 def _block_statements(body: Sequence[ast.stmt], around: tuple[str, ...]) -> Iterator[_StatementHead]:
@@ -408,9 +467,10 @@ def _block_statements(body: Sequence[ast.stmt], around: tuple[str, ...]) -> Iter
         inner = [part for block in blocks.values() for part in block]
         end = max(min((part.lineno for part in inner if hasattr(part, "lineno")), default=0) - 1, statement.lineno)
         last = end if blocks else statement.end_lineno or statement.lineno
-        yield _StatementHead(
-            code, statement.lineno - 1, last, _bound_names(head), _used_names(head), _called_methods(head)
-        )
+        called = [one.func for one in ast.walk(head) if isinstance(one, ast.Call)]
+        methods = frozenset(function.attr for function in called if isinstance(function, ast.Attribute))
+        node = statement if isinstance(statement, _Definition) else head
+        yield _StatementHead(code, statement.lineno - 1, last, _bound_names(head), _used_names(head), methods, node)
         for name, block in blocks.items():
             for part in block:
                 if isinstance(part, ast.ExceptHandler):
@@ -426,12 +486,11 @@ def _head(statement: ast.stmt, blocks: Mapping[str, object]) -> ast.stmt:
     """Returns the head of a compound statement, its blocks emptied; any other statement is returned as it is."""
     if not blocks:
         return statement
-    empty: dict[str, object] = {name: [] for name in blocks} | {"body": [ast.Pass()]}
-    fields = {name: value for name, value in ast.iter_fields(statement)} | empty
     if isinstance(statement, ast.Match):
         return ast.copy_location(ast.Expr(statement.subject), statement)
     if isinstance(statement, ast.Try | ast.TryStar):
         return ast.copy_location(ast.Pass(), statement)
+    fields = dict(ast.iter_fields(statement)) | {name: [] for name in blocks} | {"body": [ast.Pass()]}
     return ast.copy_location(type(statement)(**fields), statement)
 
 
@@ -444,11 +503,6 @@ def _bound_names(head: ast.stmt) -> frozenset[str]:
 def _used_names(node: ast.AST) -> frozenset[str]:
     """Returns the names and dotted names in a piece of code."""
     return frozenset({_dotted_name(one) for one in ast.walk(node)} - {""})
-
-
-def _called_methods(node: ast.AST) -> frozenset[str]:
-    calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
-    return frozenset(function.attr for function in calls if isinstance(function, ast.Attribute))
 
 
 def _dotted_name(node: ast.AST) -> str:
@@ -468,7 +522,12 @@ def _definitions(node: ast.Module | ast.ClassDef) -> Iterator[_Definition]:
 
 
 def _display_name(scope: str) -> str:
-    return f"{scope}()" if scope else ""
+    return f"{_without_marks(scope)}()" if scope else ""
+
+
+def _without_marks(scope: str) -> str:
+    """Returns the name of a scope as it is written: marks tell those of the same name apart."""
+    return scope.replace("'", "")
 
 
 def _without_line_end(line: str) -> str:

@@ -48,9 +48,7 @@ class Callers:
 
     def __init__(self, original: Draft, pipelines: Sequence[Pipeline]) -> None:
         self._draft = original
-        self._recorded_ends = {
-            (one.file, one.end_line, one.end_column) for pipeline in pipelines for one in locations(pipeline)
-        }
+        self._recorded = {(one.file, one.end_line, one.end_column) for made in pipelines for one in locations(made)}
         self._unrecorded: dict[tuple[str, int], FunctionUse | None] = {}
 
     def stack_functions(self, node: Node) -> list[tuple[str, cst.FunctionDef]]:
@@ -110,9 +108,8 @@ class Callers:
         for file, function in self.stack_functions(node):
             if _has_no_parameters(function):
                 return None
-            found = self.unrecorded_reference(file, function)
-            if found is not None:
-                return found
+            if (use := self.unrecorded_reference(file, function)) is not None:
+                return use
         return None
 
     def _unrecorded_references(self, file: str, function: cst.FunctionDef) -> Iterator[FunctionUse]:
@@ -129,7 +126,7 @@ class Callers:
             return False
         end = tree.end(node)
         line = tree.line(end - 1)
-        return (file, line, end - tree.offset(line, 0)) in self._recorded_ends
+        return (file, line, end - tree.offset(line, 0)) in self._recorded
 
     def _function_at(self, place: SourceLocation) -> cst.FunctionDef | None:
         inside = self._call_at(place)
@@ -272,8 +269,7 @@ class SharingRules(SharedCalls):
             CannotExpress: other datasets are made through all of these calls, or by running them again.
         """
         level = self.callers.exclusive_depth(node)
-        again = self.count_datasets(node)[0] > 1 + len(node.other_calls)
-        if again and self.callers.builds_several(node):
+        if self.count_datasets(node)[0] > 1 + len(node.other_calls) and self.callers.builds_several(node):
             raise CannotExpress(
                 f"The calls on the stack of {node.location} run more than once and make several datasets."
             )
@@ -324,19 +320,14 @@ class SharingRules(SharedCalls):
         return True
 
     def _refuse_shared(self, node: Node, count: int, with_names: str) -> None:
-        """Refuses to change a call that makes another dataset, or may make one later in the script.
-
-        Raises:
-            SharedCall: it does, or may.
-        """
+        """Refuses to change a call that makes another dataset, or may make one later in the script."""
         site = _site_key(node.location)
         mine = sum(one.op == node.op and _site_key(one.location) == site for one in self.pipeline)
         if mine == count > 1:  # such as in a loop
             raise SharedCall(
                 f"The call at {node.location} makes {count} operators of this pipeline, which would all change."
             )
-        use = self.callers.unrecorded_builder_reference(node)
-        if use is not None:
+        if (use := self.callers.unrecorded_builder_reference(node)) is not None:
             raise SharedCall(f"The function around the call at {node.location} is also referenced at {use.location}.")
         try:
             alone = self.exclusive_depth(node) == 0
@@ -346,11 +337,7 @@ class SharingRules(SharedCalls):
             raise SharedCall(f"The call at {node.location} is shared by {count} datasets{with_names}.")
 
     def _refuse_shared_function(self, node: str) -> None:
-        """Refuses to change a function that other datasets call too, at other call sites.
-
-        Raises:
-            CannotExpress: another dataset calls it; the elements of that dataset were not examined.
-        """
+        """Refuses to change a function that other datasets, whose elements were not examined, call at other sites."""
         mine = self.pipeline[node]
         name = mine.function.name if mine.function is not None else ""
         for other in self.other_pipelines:
@@ -366,9 +353,7 @@ def _branching_places(node: Node) -> set[tuple[str, int]]:
 
 
 def _site_key(location: SourceLocation | None) -> tuple[str, int, int, str] | None:
-    if location is None:
-        return None
-    return location.file, location.end_line, location.end_column, location.method
+    return None if location is None else (location.file, location.end_line, location.end_column, location.method)
 
 
 def operators_of_call(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:
@@ -410,22 +395,19 @@ def excess_change(draft: Draft, rewrite: Rewrite, current: Pipeline) -> str:
 
 def _excess_changes(draft: Draft, edit: Edit, current: Pipeline) -> Iterator[str]:
     if isinstance(edit, SetArgument) and edit.node in current:
-        all_of_them = _operators_changed_with(draft, edit, current)
-        value = current[edit.node].argument(edit.name)
-        same = [name for name in all_of_them if current[name].argument(edit.name) == value]
-        if len(same) < len(all_of_them):
-            yield (
-                f"{_call_description(edit.node, current)} makes {len(all_of_them)} operators of this pipeline, "
-                f"but the plan sets this {edit.name} for only {len(same)} of them."
-            )
+        node, changed = edit.node, _operators_changed_with(draft, edit, current)
+        value = current[node].argument(edit.name)
+        planned = [name for name in changed if current[name].argument(edit.name) == value]
+        what = f"sets this {edit.name} for"
     elif isinstance(edit, Insert) and edit.after in current and edit.id in draft.inserted:
-        all_of_them = operators_of_call(draft, edit.after, current)
-        same = [name for name, text in draft.inserted.items() if text == draft.inserted[edit.id]]
-        if len(same) < len(all_of_them):
-            yield (
-                f"{_call_description(edit.after, current)} makes {len(all_of_them)} operators of this "
-                f"pipeline, but the plan inserts {edit.op} after only {len(same)} of them."
-            )
+        node, changed = edit.after, operators_of_call(draft, edit.after, current)
+        planned = [name for name, text in draft.inserted.items() if text == draft.inserted[edit.id]]
+        what = f"inserts {edit.op} after"
+    else:
+        return
+    if len(planned) < len(changed):
+        made = f"{_call_description(node, current)} makes {len(changed)} operators of this pipeline"
+        yield f"{made}, but the plan {what} only {len(planned)} of them."
 
 
 def _call_description(node: str, current: Pipeline) -> str:

@@ -43,13 +43,9 @@ def source_lines(pipeline: Pipeline) -> dict[str, str]:
 
     Cells of a notebook have them, too: IPython keeps their text in `linecache`.
     """
-    found: dict[str, str] = {}
-    for node in pipeline:
-        if node.location is not None:
-            lines = linecache.getlines(node.location.file)[node.location.line - 1 : node.location.end_line]
-            if lines:
-                found[node.id] = textwrap.dedent("".join(lines)).rstrip()
-    return found
+    located = ((node.id, node.location) for node in pipeline if node.location is not None)
+    lines = {node: linecache.getlines(at.file)[at.line - 1 : at.end_line] for node, at in located}
+    return {node: textwrap.dedent("".join(text)).rstrip() for node, text in lines.items() if text}
 
 
 def encode_source(text: str, *, like: bytes) -> bytes:
@@ -123,8 +119,7 @@ def _refuse_unwritable(change: FileChange) -> None:
     # The mode is checked, too: replacing a file needs no write permission on it, and root may write anything.
     if not os.stat(path).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
         raise PipetuneError(
-            f"{change.path} is not writable.",
-            hint="Nothing was changed. Make the file writable and try again.",
+            f"{change.path} is not writable.", hint="Nothing was changed. Make the file writable and try again."
         )
 
 

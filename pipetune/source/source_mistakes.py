@@ -49,6 +49,5 @@ def _statement_calls(file: str, read: Callable[[str], str]) -> Mapping[tuple[int
         tree = ast.parse(read(file).removeprefix(BYTE_ORDER_MARK))
     except (OSError, SyntaxError, ValueError):
         return {}
-    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    calls = [value for value in statements if isinstance(value, ast.Call)]
+    calls = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     return {(call.end_lineno or 0, call.end_col_offset or 0): call for call in calls}

@@ -50,16 +50,14 @@ def statement_of(tree: SyntaxTree, node: cst.CSTNode) -> Statement | None:
         small = parent
     line = tree.parent(small)
     if isinstance(line, cst.SimpleStatementSuite):
-        return Statement(small, line, line.body, *_assignment(small))
+        return Statement(small, line, line.body, *_assigned(small))
     assert isinstance(line, cst.SimpleStatementLine)
     block = tree.parent(line)
     assert isinstance(block, cst.Module | cst.IndentedBlock)
-    return Statement(small, line, block.body, *_assignment(small))
+    return Statement(small, line, block.body, *_assigned(small))
 
 
-def _assignment(
-    small: cst.BaseSmallStatement,
-) -> tuple[cst.BaseAssignTargetExpression | None, cst.BaseExpression | None]:
+def _assigned(small: cst.BaseSmallStatement) -> tuple[cst.BaseAssignTargetExpression | None, cst.BaseExpression | None]:
     match small:
         case cst.Assign(targets=[cst.AssignTarget(target=target)], value=value):
             return target, value
@@ -75,11 +73,7 @@ def is_self_assignment(tree: SyntaxTree, statement: Statement | None, call: cst.
     if statement is None or statement.target is None or statement.value is not call:
         return False
     receiver = receiver_of(tree, call)
-    return (
-        isinstance(receiver, cst.Name | cst.Attribute)
-        and is_dotted(receiver)
-        and tree.text(receiver) == tree.text(statement.target)
-    )
+    return receiver is not None and is_dotted(receiver) and tree.text(receiver) == tree.text(statement.target)
 
 
 def is_dotted(expression: cst.BaseExpression) -> bool:
@@ -112,8 +106,7 @@ def removal_splice(tree: SyntaxTree, statement: Statement) -> Splice:
     if len(statement.block) == 1 or not statement.alone_on_line:
         return Splice(start, end, b"pass")
     first, last = line_start(code, start), line_end(code, end)
-    newline = NEWLINE.match(code, last)
-    if newline is not None:
+    if (newline := NEWLINE.match(code, last)) is not None:
         return Splice(first, newline.end(), b"")
     above = first - 2 if code[first - 2 : first] == b"\r\n" else max(first - 1, 0)
     return Splice(above, last, b"")  # the last line of a file without a final newline, which stays so
@@ -275,15 +268,12 @@ def _only_names(target: cst.BaseAssignTargetExpression) -> bool:
 
 
 def _is_side_effect_free(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
-    if any(nodes_within(value, *EFFECTS, without=_LATER)):
-        return False
-    return all(_is_harmless_call(tree, call) for call in nodes_within(value, cst.Call, without=_LATER))
+    calls = nodes_within(value, cst.Call, without=_LATER)
+    return not any(nodes_within(value, *EFFECTS, without=_LATER)) and all(_is_harmless_call(tree, one) for one in calls)
 
 
 def _is_harmless_call(tree: SyntaxTree, call: cst.Call) -> bool:
-    scope = tree.scope(call)
-    names = scope.get_qualified_names_for(call.func) if scope is not None else set()
-    for one in names:
+    for one in tree.qualified_names(call.func, at=call):
         if one.source is QualifiedNameSource.BUILTIN:
             return one.name.removeprefix("builtins.") in _PURE | _REPORTING
         if one.source is QualifiedNameSource.IMPORT:
@@ -296,8 +286,7 @@ def _is_harmless_call(tree: SyntaxTree, call: cst.Call) -> bool:
 
 def is_builtin_without_effects(tree: SyntaxTree, call: cst.Call) -> bool:
     """Whether a call is of a builtin that only computes a value."""
-    scope = tree.scope(call)
-    names = scope.get_qualified_names_for(call.func) if scope is not None else set()
+    names = tree.qualified_names(call.func, at=call)
     kinds = {(one.source, one.name.removeprefix("builtins.") in _PURE) for one in names}
     return kinds == {(QualifiedNameSource.BUILTIN, True)}
 
@@ -309,9 +298,7 @@ def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -
         if inner is statement.value:
             return True
         match parent:
-            case cst.Attribute(value=value) if value is inner:
-                pass
-            case cst.Arg():
+            case cst.Attribute() | cst.Arg():
                 pass
             case cst.Call(func=func, args=args):
                 before = list(takewhile(lambda one: one is not inner, args)) if func is not inner else []  # noqa: B023

@@ -33,10 +33,8 @@ def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, defaul
     given = function.params
     if given.posonly_params and not given.params:
         raise CannotExpress(f"{function.name.value} takes only positional arguments.")
-    plain: list[cst.Param] = [*given.posonly_params, *given.params]
-    if isinstance(given.star_arg, cst.Param):
-        plain.append(given.star_arg)
-    plain += given.kwonly_params
+    starred = [given.star_arg] if isinstance(given.star_arg, cst.Param) else []
+    plain = [*given.posonly_params, *given.params, *starred, *given.kwonly_params]
     text = f"{name}={default}"
     if isinstance(given.star_kwarg, cst.Param):
         start = tree.start(given.star_kwarg)
@@ -52,19 +50,9 @@ def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, defaul
         return [Splice(opened, opened, text.encode())]
     last = plain[-1]
     gap = tree.code[tree.end(plain[-2]) if len(plain) > 1 else opened : tree.start(last)]
-    comma = isinstance(last.comma, cst.Comma)
-    return append_item(tree.code, gap, _end_of(tree, last), close, comma=comma, text=text)
-
-
-def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:
-    """Returns the offset at which a parameter ends, including its default but not its comma."""
-    last = parameter.default or (parameter.annotation.annotation if parameter.annotation is not None else None)
-    if last is None:
-        return tree.end(parameter.name)
-    return tree.whole_span(last)[1]
-
-
-_DECORATORS = frozenset({"staticmethod", "classmethod"})
+    value = last.default or (last.annotation.annotation if last.annotation is not None else None)
+    end = tree.whole_span(value)[1] if value is not None else tree.end(last.name)  # without its comma
+    return append_item(tree.code, gap, end, close, comma=isinstance(last.comma, cst.Comma), text=text)
 
 
 CallPath = tuple[CallSite, ...]
@@ -98,11 +86,10 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
             _refuse_indirect_call(before, call, function)
     for file, path in names:
         after = merge_versions(before, after, (file, path), condition=name)
-    draft = after
     for file, path in names:
-        tree = draft.tree(file)
-        draft = draft.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
-    return _pass_true(draft, before, call_paths, name=name)
+        tree = after.tree(file)
+        after = after.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
+    return _pass_true(after, before, call_paths, name=name)
 
 
 def turn_on(draft: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
@@ -131,16 +118,13 @@ def _pass_true(draft: Draft, before: Draft, call_paths: Sequence[CallPath], *, n
 
 
 def _refuse_decorated(function: cst.FunctionDef) -> None:
-    """Refuses to add a parameter to a function if decorators or implicit calls may not pass it on.
-
-    Raises:
-        CannotExpress: the function has an unknown decorator, or is a special method other than `__init__`.
-    """
+    """Refuses to add a parameter to a function if decorators or implicit calls may not pass it on."""
+    name = function.name.value
     for one in function.decorators:
-        if not isinstance(one.decorator, cst.Name) or one.decorator.value not in _DECORATORS:
-            raise CannotExpress(f"{function.name.value} has a decorator, so no parameter can be added.")
-    if function.name.value.startswith("__") and function.name.value != "__init__":
-        raise CannotExpress(f"{function.name.value} is called implicitly, so no parameter can be added.")
+        if not isinstance(one.decorator, cst.Name) or one.decorator.value not in ("staticmethod", "classmethod"):
+            raise CannotExpress(f"{name} has a decorator, so no parameter can be added.")
+    if name.startswith("__") and name.endswith("__") and name != "__init__":
+        raise CannotExpress(f"{name} is called implicitly, so no parameter can be added.")
 
 
 def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[FunctionKey, list[CallSite]]:
@@ -173,15 +157,8 @@ def _refuse_indirect_call(draft: Draft, call: CallSite, function: cst.FunctionDe
 
 def _add_argument_once(draft: Draft, before: Draft, call: CallSite, name: str, *, value: str) -> Draft:
     """Returns the draft with the argument `name` in a call of `before`, unless it is already given."""
-    place = next(
-        (
-            draft.call_stacks[node][at]
-            for node, stack in before.call_stacks.items()
-            for at, one in enumerate(stack)
-            if one == call
-        ),
-        None,
-    )
+    stacks = ((stack, draft.call_stacks[node]) for node, stack in before.call_stacks.items() if call in stack)
+    place = next((now[stack.index(call)] for stack, now in stacks), None)
     if place is None or place.end < 0:
         raise CannotExpress("A call that would have to pass the parameter is changed by the same rewrite.")
     tree = draft.tree(place.file)

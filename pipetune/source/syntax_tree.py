@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar, cast
 
 import libcst as cst
@@ -15,6 +15,7 @@ from libcst.metadata import (
     ByteSpanPositionProvider,
     CodeSpan,
     MetadataWrapper,
+    QualifiedName,
     QualifiedNameSource,
     Scope,
     ScopeProvider,
@@ -75,10 +76,7 @@ class SyntaxTree:
 
     def whole_span(self, value: cst.BaseExpression) -> tuple[int, int]:
         """Returns the offsets at which an expression begins and ends, with the parentheses around it."""
-        return (
-            self.start(value.lpar[0] if value.lpar else value),
-            self.end(value.rpar[-1] if value.rpar else value),
-        )
+        return self.start(value.lpar[0] if value.lpar else value), self.end(value.rpar[-1] if value.rpar else value)
 
     def whole_text(self, value: cst.BaseExpression) -> str:
         """Returns the source of an expression, with the parentheses around it."""
@@ -107,27 +105,25 @@ class SyntaxTree:
 
     def nodes(self, *kinds: type[NodeType]) -> list[NodeType]:
         """Returns every node of these types, in source order."""
-        found = [node for node in self._parents if isinstance(node, kinds)]
-        return sorted(found, key=self.start)
+        return sorted((node for node in self._parents if isinstance(node, kinds)), key=self.start)
 
     def scope(self, node: cst.CSTNode) -> Scope | None:
         """Returns the scope in which names at `node` are looked up."""
-        for place in (node, *self.ancestors(node)):
-            scope = self._scopes.get(place)
-            if scope is not None:
-                return scope
-        return None
+        scopes = (self._scopes.get(place) for place in (node, *self.ancestors(node)))
+        return next((scope for scope in scopes if scope is not None), None)
+
+    def qualified_names(self, code: str | cst.CSTNode, *, at: cst.CSTNode) -> Collection[QualifiedName]:
+        """Returns the qualified names that code, read at a node, may have; none if it is in no scope."""
+        scope = self.scope(at)
+        return scope.get_qualified_names_for(code) if scope is not None else ()
 
     def imported_names(self, node: cst.CSTNode) -> set[str]:
         """Returns the qualified names of an expression through imports: `{"tensorflow.io"}` for `tf.io`."""
-        scope = self.scope(node)
-        names = scope.get_qualified_names_for(node) if scope is not None else ()
-        return {one.name for one in names if one.source is QualifiedNameSource.IMPORT}
+        return {one.name for one in self.qualified_names(node, at=node) if one.source is QualifiedNameSource.IMPORT}
 
     def means_import(self, code: str | cst.CSTNode, *names: str, at: cst.CSTNode) -> bool:
         """Whether code that is read at a node can only be an import with one of these qualified names."""
-        scope = self.scope(at)
-        found = {(one.name, one.source) for one in scope.get_qualified_names_for(code)} if scope is not None else set()
+        found = {(one.name, one.source) for one in self.qualified_names(code, at=at)}
         return any(found == {(name, QualifiedNameSource.IMPORT)} for name in names)
 
     def only_assignment(self, name: cst.BaseExpression) -> BaseAssignment | None:
@@ -155,6 +151,10 @@ class SyntaxTree:
     def line(self, offset: int) -> int:
         """Returns the line (from 1) that holds `offset`."""
         return bisect.bisect_right(self._lines, offset)
+
+    def lines(self, node: cst.CSTNode) -> range:
+        """Returns the lines (from 1) of a node, without parentheses around it."""
+        return range(self.line(self.start(node)), self.line(self.end(node)) + 1)
 
     @functools.cached_property
     def calls(self) -> dict[int, cst.Call]:

@@ -16,7 +16,6 @@ from pipetune.core.machine import Machine
 if TYPE_CHECKING:
     from pipetune.source.emit import Emission
 
-
 _Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 
 _CONTEXT_LINES = 3  # unchanged lines around a change, the default of `diff -u`
@@ -70,11 +69,8 @@ def file_diff(name: str, old: str, new: str) -> str:
         _, _, old_end, _, new_end = group[-1]
         diff.append(f"@@ -{_range(old_start, old_end)} +{_range(new_start, new_end)} @@\n")
         for tag, i, j, k, m in group:
-            if tag == "equal":
-                diff += [_line(" ", line) for line in before[i:j]]
-            else:
-                diff += [_line("-", line) for line in before[i:j]]
-                diff += [_line("+", line) for line in after[k:m]]
+            diff += [_line(" " if tag == "equal" else "-", line) for line in before[i:j]]
+            diff += [_line("+", line) for line in after[k:m] if tag != "equal"]
     return "".join(diff)
 
 
@@ -193,9 +189,7 @@ def _read_hunk(lines: Sequence[str], at: int, found: re.Match[str]) -> tuple[Hun
         at += 1
     if len(sides["-"]) != old_count or len(sides["+"]) != new_count:
         raise PipetuneError("The patch ends in the middle of a hunk.")
-    first_old = old_start - (1 if old_count else 0)
-    first_new = new_start - (1 if new_count else 0)
-    return Hunk(first_old, first_new, tuple(sides["-"]), tuple(sides["+"])), at
+    return Hunk(old_start - bool(old_count), new_start - bool(new_count), tuple(sides["-"]), tuple(sides["+"])), at
 
 
 def _sides(sign: str) -> str:

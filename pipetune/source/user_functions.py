@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -21,11 +22,12 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst
     """Returns the file that defines an imported function, and the function; None unless it is a user's file."""
     package, levels, original = _import_of(draft.tree(file), name) or ("", 0, "")
     other = _file_of(package, importer=file, levels=levels) if package or levels else None
-    if other is not None:
-        for made in draft.tree(other).module.body:
-            if isinstance(made, cst.FunctionDef) and made.name.value == original:
-                return other, made
-    return None
+    made = _functions_named(original, draft.tree(other).module.body) if other is not None else []
+    return (other, made[-1]) if other is not None and made else None
+
+
+def _functions_named(name: str, body: Iterable[cst.CSTNode]) -> list[cst.FunctionDef]:
+    return [one for one in body if isinstance(one, cst.FunctionDef) and one.name.value == name]
 
 
 def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
@@ -45,11 +47,10 @@ def _import_of(tree: SyntaxTree, name: cst.Name) -> tuple[str, int, str] | None:
         return None
     for alias in statement.names:
         if (alias.evaluated_alias or alias.evaluated_name) == name.value:
-            package, levels = None, 0
-            if isinstance(statement, cst.ImportFrom):
-                levels = len(statement.relative)
-                package = get_full_name_for_node(statement.module) if statement.module is not None else None
-            return package or "", levels, alias.evaluated_name
+            if isinstance(statement, cst.Import):
+                return "", 0, alias.evaluated_name
+            package = get_full_name_for_node(statement.module) if statement.module is not None else None
+            return package or "", len(statement.relative), alias.evaluated_name
     return None
 
 
@@ -122,7 +123,7 @@ def class_of_method(tree: SyntaxTree, function: cst.FunctionDef) -> cst.ClassDef
 def method_of_attribute(tree: SyntaxTree, attribute: cst.Attribute) -> cst.FunctionDef | None:
     """Returns the method, defined in this file, that an attribute of an object refers to; None unless it is unique."""
     name = attribute.attr.value
-    found = [one for one in tree.nodes(cst.FunctionDef) if one.name.value == name and class_of_method(tree, one)]
+    found = [one for one in _functions_named(name, tree.nodes(cst.FunctionDef)) if class_of_method(tree, one)]
     own = tree.around(attribute, cst.ClassDef)
     is_self = isinstance(attribute.value, cst.Name) and attribute.value.value in ("self", "cls")
     inside = [one for one in found if is_self and own is not None and class_of_method(tree, one) is own]
@@ -140,11 +141,8 @@ def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> b
     if isinstance(assignment, ImportAssignment) and isinstance(root, cst.Name):
         return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
     made = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
-    return (
-        isinstance(made, cst.Call)
-        and isinstance(made.func, cst.Attribute)
-        and is_library_attribute(draft, file, made.func)
-    )
+    called = made.func if isinstance(made, cst.Call) else None
+    return isinstance(called, cst.Attribute) and is_library_attribute(draft, file, called)
 
 
 def functions_of(
@@ -185,19 +183,15 @@ def _functions_of_name(
     tree = draft.tree(file)
     if isinstance(value, cst.Attribute):
         if isinstance(value.value, cst.Name) and (module := imported_module(draft, file, value.value)) is not None:
-            body = draft.tree(module).module.body
-            defined = [one for one in body if isinstance(one, cst.FunctionDef) and one.name.value == value.attr.value]
+            defined = _functions_named(value.attr.value, draft.tree(module).module.body)
             return [UserFunction(module, one, value, file) for one in defined[-1:]]
         method = method_of_attribute(tree, value)
         return [UserFunction(file, method, value, file)] if method is not None else []
-    function = definition_of(tree, value)
-    if function is not None:
+    if (function := definition_of(tree, value)) is not None:
         return [UserFunction(file, function, value, file)]
     assignment = tree.only_assignment(value)
     if isinstance(assignment, Assignment) and isinstance(assignment.node, cst.ClassDef):
-        inside = assignment.node.body.body
-        made = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == "__init__"]
-        return [UserFunction(file, one, value, file) for one in made]
+        return [UserFunction(file, one, value, file) for one in _functions_named("__init__", assignment.node.body.body)]
     if isinstance(assignment, ImportAssignment):
         imported = imported_function(draft, file, value)
         return [UserFunction(*imported, value, file)] if imported is not None else []
@@ -249,7 +243,8 @@ class _References(cst.CSTVisitor):
         return False
 
 
-_MAX_ENTRIES = 20_000  # directory entries that are searched: a folder with more holds data, not source
+_MAX_ENTRIES = 20_000  # directory entries: a folder with more holds data, not source
+_MAX_FULL_FOLDERS = 20  # times as many entries are searched: about a second
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist"})
 _NAME_LOOKUPS = frozenset({"attrgetter", "getattr", "methodcaller", "setattr"})
 _DECORATORS = frozenset(
@@ -346,8 +341,7 @@ def _of_another_class(tree: SyntaxTree, attribute: cst.Attribute, node: cst.Func
     if not isinstance(attribute.value, cst.Name) or attribute.value.value not in ("self", "cls"):
         return False
     around = tree.around(attribute, cst.ClassDef)
-    inside = around.body.body if around is not None else ()
-    own = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == attribute.attr.value]
+    own = _functions_named(attribute.attr.value, around.body.body) if around is not None else []
     return bool(own) and all(one is not node for one in own)
 
 
@@ -406,20 +400,16 @@ def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
     stem = os.path.splitext(os.path.basename(file))[0]
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
-    found = []
-    for path in neighboring_files(file):
-        text = text_of(draft, path)
-        if all(word.search(text) for word in words) and "import" in text:
-            found.append(path)
-    return found
+    texts = ((path, text_of(draft, path)) for path in neighboring_files(file))
+    return [path for path, text in texts if "import" in text and all(word.search(text) for word in words)]
 
 
 def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> bool:
     """Whether another function has the name of a method, for example an override in a subclass."""
     name = function.name.value
-    same = [one for one in draft.tree(file).nodes(cst.FunctionDef) if one.name.value == name]
     word = re.compile(rf"\bdef {re.escape(name)}\b")
-    return len(same) > 1 or any(word.search(text_of(draft, path)) for path in neighboring_files(file))
+    several = len(_functions_named(name, draft.tree(file).nodes(cst.FunctionDef))) > 1
+    return several or any(word.search(text_of(draft, path)) for path in neighboring_files(file))
 
 
 def neighboring_files(file: str) -> Iterator[str]:
@@ -428,16 +418,15 @@ def neighboring_files(file: str) -> Iterator[str]:
     while os.path.isfile(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
     waiting, seen = [folder], 0
-    while waiting:
+    while waiting and seen <= _MAX_FULL_FOLDERS * _MAX_ENTRIES:
         above = waiting.pop(0)
         try:
-            entries = sorted(os.scandir(above), key=lambda one: one.name)
+            with os.scandir(above) as listing:
+                entries = sorted(islice(listing, _MAX_ENTRIES + 1), key=lambda one: one.name)
         except OSError:
             continue
         seen += len(entries)
-        if seen > _MAX_ENTRIES:
-            return
-        for entry in entries:
+        for entry in entries if len(entries) <= _MAX_ENTRIES else ():
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
                     waiting.append(entry.path)

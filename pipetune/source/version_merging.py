@@ -151,6 +151,9 @@ class _StatementLines:
         return self.tree.code[self.statement_start : self.end].strip()
 
 
+_Statements = Sequence[_StatementLines]
+
+
 def _merge_blocks(pieces: _TextBuilder, old: _Block, new: _Block, test: str) -> None:
     """Appends two blocks merged: common lines once, the others under the condition `test` or its negation."""
     one, other = _lines(*old), _lines(*new)
@@ -179,20 +182,11 @@ def _merge_blocks(pieces: _TextBuilder, old: _Block, new: _Block, test: str) -> 
 
 
 def _merge_lines(
-    pieces: _TextBuilder,
-    removed: Sequence[_StatementLines],
-    added: Sequence[_StatementLines],
-    test: str,
-    *,
-    indentation: bytes,
-    head_written: bool,
+    pieces: _TextBuilder, removed: _Statements, added: _Statements, test: str, *, indentation: bytes, head_written: bool
 ) -> None:
-    """Appends lines that differ in two blocks, under their conditions.
+    """Appends the lines `removed` from the old block, and those `added` in their place, under their conditions.
 
-    Args:
-        removed: the lines of the old block.
-        added: the lines of the new block in their place.
-        head_written: whether the head of the old lines is written once, above the condition.
+    With `head_written`, the head of the old lines is written once, above the condition.
     """
     first = (added or removed)[0]
     newline = newline_of(first.tree.code, first.statement_start)
@@ -213,13 +207,8 @@ def _merge_lines(
         skipped = 0 if position else len(line.head) if same else _leading_blank_length(line.head)
         old = _TextBuilder()
         kept = _string_line_starts(line.tree, line.start, line.end)
-        old.copy(
-            line.tree.code,
-            line.start + skipped,
-            line.end,
-            indentation=b"" if leaves else line.tree.indentation_unit,
-            unindented=kept,
-        )
+        unit = b"" if leaves else line.tree.indentation_unit
+        old.copy(line.tree.code, line.start + skipped, line.end, indentation=unit, unindented=kept)
         pieces.add(bytes(old.text))
     if added:
         pieces.conditional.append((added[0].start, added[-1].end))
@@ -233,9 +222,7 @@ def _leading_blank_length(head: bytes) -> int:
     return at
 
 
-def _same_heading(
-    removed: Sequence[_StatementLines], added: Sequence[_StatementLines]
-) -> tuple[cst.IndentedBlock, cst.IndentedBlock] | None:
+def _same_heading(removed: _Statements, added: _Statements) -> tuple[cst.IndentedBlock, cst.IndentedBlock] | None:
     """Returns the bodies of two compound statements that differ only in their bodies; None for others."""
     if len(removed) != 1 or len(added) != 1:
         return None
@@ -252,9 +239,7 @@ def _same_heading(
     return None
 
 
-def _merge_arguments(
-    pieces: _TextBuilder, removed: Sequence[_StatementLines], added: Sequence[_StatementLines], test: str
-) -> bool:
+def _merge_arguments(pieces: _TextBuilder, removed: _Statements, added: _Statements, test: str) -> bool:
     """Appends statements that each differ in one argument, with both values; False if they differ otherwise."""
     if len(removed) != len(added):
         return False
@@ -269,12 +254,7 @@ def _merge_arguments(
 
 
 def _merge_links(
-    pieces: _TextBuilder,
-    removed: Sequence[_StatementLines],
-    added: Sequence[_StatementLines],
-    test: str,
-    *,
-    indentation: bytes,
+    pieces: _TextBuilder, removed: _Statements, added: _Statements, test: str, *, indentation: bytes
 ) -> bool:
     """Appends `x = ...` and, under the condition, the links that the new statement adds; False if it does not fit."""
     if len(removed) != 1 or len(added) != 1 or removed[0].head != added[0].head:
@@ -348,10 +328,9 @@ def _lines(tree: SyntaxTree, block: cst.IndentedBlock) -> list[_StatementLines]:
     found: list[_StatementLines] = []
     start, _ = _block_span(tree, block)
     for statement in block.body:
-        core = first_line_start(tree, statement)
         last = last_line_end(tree, statement)
         end = min(len(tree.code), last + len(newline_of(tree.code, last)))
-        found.append(_StatementLines(tree, statement, start, core, end))
+        found.append(_StatementLines(tree, statement, start, first_line_start(tree, statement), end))
         start = end
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -51,10 +51,9 @@ def write(draft: Draft, node: Node) -> Draft:
         function, moved = _function_at(tree, original, functions, selection.line)
         statement, calls = _calls_at(tree, function, selection.line + moved)
         refuse_used_elsewhere(draft, file, function, root)
-        kept = frozenset(line + moved for line in selection.kept_lines)
+        kept = {line + moved for line in selection.kept_lines}
         branches = _Branches(tree, function, statement, calls, kept)
-        left = {line + moved for line in selection.moved_lines} - branches.moved_lines
-        if left:
+        if left := {line + moved for line in selection.moved_lines} - branches.moved_lines:
             raise CannotExpress(
                 f"Line {min(left)} computes what only one side of tf.where needs, but is not written in a way that is "
                 "safe to move."
@@ -69,27 +68,21 @@ def _function_at(
     """Returns the function with a line of the original text, and by how many lines earlier edits have moved it."""
     for function in functions:
         for one in original.nodes(cst.FunctionDef):
-            inside = original.line(original.start(one)) <= line <= original.line(original.end(one))
-            if inside and one.name.value == function.name.value and original.text(one) == tree.text(function):
-                nested = (inner for inner in nodes_within(function.body, cst.FunctionDef))
-                moved = tree.line(tree.start(function)) - original.line(original.start(one))
-                if not any(tree.line(tree.start(f)) <= line + moved <= tree.line(tree.end(f)) for f in nested):
+            same = one.name.value == function.name.value and original.text(one) == tree.text(function)
+            if same and line in original.lines(one):
+                moved = tree.lines(function).start - original.lines(one).start
+                nested = nodes_within(function.body, cst.FunctionDef)
+                if not any(line + moved in tree.lines(inner) for inner in nested):
                     return function, moved
     raise CannotExpress(f"tf.where in line {line} is in no function that the map refers to by its name.")
 
 
 def _calls_at(tree: SyntaxTree, function: cst.FunctionDef, line: int) -> tuple[Statement, list[cst.Call]]:
-    """Returns the statement of a function on a line, and its calls of `tf.where`, those in arguments of others first.
-
-    Raises:
-        CannotExpress: there is none, or several, or it may not evaluate each of its calls exactly once.
-    """
+    """Returns the statement of a function on a line, and its calls of `tf.where`, inner ones first."""
     statements: dict[cst.BaseSmallStatement, Statement] = {}
     for call in nodes_within(function.body, cst.Call):
         statement = statement_of(tree, call) if _is_where(tree, call) else None
-        if statement is not None and tree.line(tree.start(statement.small)) <= line <= tree.line(
-            tree.end(statement.small)
-        ):
+        if statement is not None and line in tree.lines(statement.small):
             statements[statement.small] = statement
     if len(statements) != 1:
         raise CannotExpress(f"{len(statements)} statements in line {line} call tf.where; exactly one is needed.")
@@ -105,22 +98,10 @@ def _is_where(tree: SyntaxTree, call: cst.Call) -> bool:
 
 
 class _Branches:
-    """The calls of `tf.where` in one statement, written as `tf.cond`.
-
-    Args:
-        kept: lines with code that must not move into a branch.
-
-    Raises:
-        CannotExpress: a call has other arguments, or its arguments must not be evaluated in a branch.
-    """
+    """The calls of `tf.where` in a statement, written as `tf.cond`; code in lines `kept` must not go into a branch."""
 
     def __init__(
-        self,
-        tree: SyntaxTree,
-        function: cst.FunctionDef,
-        statement: Statement,
-        calls: Sequence[cst.Call],
-        kept: frozenset[int],
+        self, tree: SyntaxTree, function: cst.FunctionDef, statement: Statement, calls: list[cst.Call], kept: set[int]
     ) -> None:
         self._tree, self._function, self._statement, self._kept = tree, function, statement, kept
         self._calls = {call: self._arguments(call) for call in calls}
@@ -133,7 +114,7 @@ class _Branches:
     @property
     def moved_lines(self) -> set[int]:
         """The lines of the statements that move into a branch."""
-        return {line for statement in self._removed for line in self._lines(statement.small)}
+        return {line for statement in self._removed for line in self._tree.lines(statement.small)}
 
     def splices(self) -> Iterator[Splice]:
         """Yields the changes."""
@@ -148,15 +129,12 @@ class _Branches:
             raise CannotExpress("tf.where is not called with a condition and then two arrays.")
         lines = {tree.line(tree.start(call))}
         for side in (given["x"], given["y"]):
-            lines.update(self._lines(side))
+            lines.update(tree.lines(side))
             if "super" in variable_names(side.value):
                 raise CannotExpress("super() means something else in a lambda.")
         if lines & self._kept:
             raise CannotExpress("An argument of tf.where draws random numbers or may reject elements.")
         return given
-
-    def _lines(self, code: cst.CSTNode) -> range:
-        return range(self._tree.line(self._tree.start(code)), self._tree.line(self._tree.end(code)) + 1)
 
     # -- what moves
 
@@ -181,7 +159,7 @@ class _Branches:
 
     def _may_move(self, binding: Statement, value: cst.BaseExpression) -> bool:
         """Whether a value is the same when it is computed in the statement that selects, and nothing else changes."""
-        if self._kept.intersection(self._lines(binding.line)) or not _is_pure(self._tree, value):
+        if self._kept.intersection(self._tree.lines(binding.line)) or not _is_pure(self._tree, value):
             return False
         at = next(place for place, line in enumerate(self._statement.block) if line is self._statement.line)
         between, read = self._statement.block[block_index(binding) + 1 : at], set(variable_names(value))
@@ -195,7 +173,7 @@ class _Branches:
         kept = [one for one in inside if not any(up in inside for up in self._tree.ancestors(one))]
         return sorted(kept, key=self._tree.start)
 
-    def _text(self, code: cst.BaseExpression | cst.CSTNode) -> str:
+    def _text(self, code: cst.CSTNode) -> str:
         """Returns an expression as it will be, with the parentheses around it."""
         if isinstance(code, cst.Call) and code in self._calls:
             return self._conditional(code)
@@ -232,17 +210,8 @@ class _Branches:
 
 
 _ATOMS = (cst.Attribute, cst.BaseNumber, cst.Call, cst.Name, cst.Subscript)
-_CHANGES = (
-    *EFFECTS,
-    cst.Del,
-    cst.Global,
-    cst.Import,
-    cst.ImportFrom,
-    cst.Nonlocal,
-    cst.Raise,
-    cst.Assert,
-    cst.AugAssign,
-)
+_IMPURE = (*EFFECTS, cst.Assert, cst.AugAssign, cst.Del, cst.Global, cst.Import, cst.ImportFrom, cst.Nonlocal,
+           cst.Raise)  # fmt: skip
 
 
 def _is_pure(tree: SyntaxTree, code: cst.CSTNode, around: tuple[cst.FunctionDef, ...] = ()) -> bool:
@@ -251,9 +220,7 @@ def _is_pure(tree: SyntaxTree, code: cst.CSTNode, around: tuple[cst.FunctionDef,
     Args:
         around: functions that the code is part of.
     """
-    if any(nodes_within(code, *_CHANGES)):
-        return False
-    return all(
+    return not any(nodes_within(code, *_IMPURE)) and all(
         any(name.startswith("tensorflow.") for name in tree.imported_names(call.func))
         or is_builtin_without_effects(tree, call)
         or _is_pure_function(tree, call.func, around)

@@ -181,7 +181,7 @@ def test_revert_refuses_a_file_edited_at_the_patched_place(project, change):
     assert "originals" in caught.value.hint
     assert (project.root / "train.py").read_bytes() == change
     assert (project.root / "lib/data.py").read_bytes() == TEXTS["lib/data.py"][1]
-    assert check_applied(project.folder).state is PatchState.PARTLY
+    assert check_applied(project.folder).state is PatchState.CHANGED
 
 
 def test_file_restored_by_hand_does_not_prevent_revert(project):
@@ -221,19 +221,33 @@ def test_failed_write_restores_files_already_written(project, monkeypatch, error
         assert "No space left" in str(caught.value) and "Nothing was changed" in caught.value.hint
 
 
-def test_interrupted_apply_can_be_completed_and_reverted(project, monkeypatch):
+@pytest.mark.parametrize("fails", [False, True])
+def test_interrupted_apply_can_be_completed_and_reverted(project, monkeypatch, fails):
     """As after a crash: the record is written, one file is patched, the others are not."""
-    real = source_files.write_all
+    real, rename = source_files.write_all, os.replace
 
     def one_file(changes):
-        real(changes[:1])
+        inside = [one for one in changes if one.path.startswith(str(project.root))]
+        real([one for one in changes if one not in inside[1:]])
+
+    def full_disk(source, target):
+        if str(target).startswith(str(project.root)):
+            raise OSError(28, "No space left on device")
+        rename(source, target)
 
     monkeypatch.setattr("pipetune.source.patch_application.write_all", one_file)
     apply_patch(project.patch, folder=project.folder)
     monkeypatch.undo()
     assert project.state is PatchState.PARTLY
-    assert len(apply_patch(project.patch, folder=project.folder)) == 2
-    assert project.is_new()
+    if fails:
+        monkeypatch.setattr(source_files.os, "replace", full_disk)
+        with pytest.raises(PipetuneError, match="No space left"):
+            apply_patch(project.patch, folder=project.folder)
+        monkeypatch.undo()
+        assert project.state is PatchState.PARTLY
+    else:
+        assert len(apply_patch(project.patch, folder=project.folder)) == 2
+        assert project.is_new()
     revert_applied(project.folder)
     assert project.is_old() and list(project.folder.iterdir()) == []
 
@@ -272,6 +286,12 @@ def test_patch_applied_by_hand_is_detected_and_reverted(project):
     assert (project.root / "train.py").read_bytes() == b"# mine\r\n" + TEXTS["train.py"][0]
     with pytest.raises(PipetuneError, match="not applied"):
         revert_patch(project.patch)
+
+
+def test_missing_file_of_an_applied_patch_is_reported(project):
+    apply_patch(project.patch, folder=project.folder)
+    (project.root / "lib/marked.py").unlink()
+    assert check_applied(project.folder).state is project.state is PatchState.MISSING
 
 
 def test_patch_reverted_by_hand_is_reported_as_clean(project):

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import libcst as cst
 import pytest
 
 from pipetune.core.edits import Safety
 from pipetune.core.functions import FunctionFacts, FunctionVariant
+from pipetune.source import user_functions
+from pipetune.source.draft import Draft
 from pipetune.source.emit import Emission
 from tests.source.recorder import emit_variant, recorded
 
@@ -26,8 +29,8 @@ GOLDEN: list[tuple[str, str, str]] = [
      "def augment(data):\n    return tf.image.resize(tf.image.random_crop(tf.io.decode_jpeg(data['image'], channels=1), (9, 9, 1), seed=5), [3, 3])\n",
      "def augment(data):\n    return tf.image.resize(random_crop_jpeg(data['image'], (9, 9, 1), channels=1, seed=5), [3, 3])\n"),
     ("a helper that only decodes stays for the others",
-     "def decode(data):\n    '''A picture.'''\n    return tf.io.decode_jpeg(contents=data, channels=3)\n\n\ndef show(data):\n    return decode(data)\n\n\ndef augment(data):\n    image = decode(data['image'])\n    return tf.image.crop_to_bounding_box(image, 1, 2, target_width=7, target_height=6)\n",
-     "def decode(data):\n    '''A picture.'''\n    return tf.io.decode_jpeg(contents=data, channels=3)\n\n\ndef show(data):\n    return decode(data)\n\n\n<helpers>def augment(data):\n    return crop_jpeg(data['image'], [1, 2, 0], [6, 7, 3], channels=3)\n"),
+     "def decode(data, *_, **more):\n    '''A picture.'''\n    return tf.io.decode_jpeg(contents=data, channels=3)\n\n\ndef show(data):\n    return decode(data)\n\n\ndef augment(data):\n    image = decode(data['image'])\n    return tf.image.crop_to_bounding_box(image, 1, 2, target_width=7, target_height=6)\n",
+     "def decode(data, *_, **more):\n    '''A picture.'''\n    return tf.io.decode_jpeg(contents=data, channels=3)\n\n\ndef show(data):\n    return decode(data)\n\n\n<helpers>def augment(data):\n    return crop_jpeg(data['image'], [1, 2, 0], [6, 7, 3], channels=3)\n"),
     ("bytes that are worked out",
      "def augment(path):\n    image = tf.io.decode_jpeg(\n        tf.io.read_file(\n            path\n        ),\n        channels=3,\n    )\n    return tf.image.random_crop(image, [9, 9, 3])\n",
      "def augment(path):\n    contents = (tf.io.read_file(\n            path\n        ))\n    return random_crop_jpeg(contents, [9, 9, 3], channels=3)\n"),
@@ -175,3 +178,29 @@ def test_imported_function_is_patched_in_its_file_unless_used_elsewhere(tmp_path
     other.write_text(HEAD + GOLDEN[0][1] + "\n\nalso = augment\n")
     _, emission = emitted(tmp_path, text)
     assert "augment is used in 2 places" in emission.not_covered[0].why
+
+
+def test_last_of_several_imported_definitions_counts(tmp_path):
+    (tmp_path / "pictures.py").write_text("def load():\n    return 1\n\n\ndef load():\n    return 2\n")
+    sample = tmp_path / "sample.py"
+    sample.write_text("from pictures import load\n\nload()\n")
+    draft = Draft({}, {})
+    name = draft.tree(str(sample)).nodes(cst.Name)[-1]
+    file, function = user_functions.imported_function(draft, str(sample), name)
+    assert draft.tree(file).text(function).endswith("return 2")
+
+
+def test_files_beside_and_below_a_folder_of_images_are_searched_for_uses(tmp_path, monkeypatch):
+    monkeypatch.setattr(user_functions, "_MAX_ENTRIES", 4)
+    for folder in ("data/nested", "src"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("0.jpg", "1.jpg", "2.jpg", "3.jpg", "nested/made.py"):
+        (tmp_path / "data" / name).touch()
+    (tmp_path / "src/evaluate.py").write_text("from sample import augment\n\nevaluate(augment)\n")
+    assert list(user_functions.neighboring_files(str(tmp_path / "sample.py"))) == [str(tmp_path / "src/evaluate.py")]
+    _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
+    assert "augment is used in 2 places" in emission.not_covered[0].why
+    deepest = tmp_path.joinpath(*"a" * 99)  # too many folders in all
+    deepest.mkdir(parents=True)
+    (deepest / "made.py").touch()
+    assert list(user_functions.neighboring_files(str(tmp_path / "sample.py"))) == [str(tmp_path / "src/evaluate.py")]

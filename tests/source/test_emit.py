@@ -307,6 +307,12 @@ def test_autotune_is_written_by_the_files_alias(sample, imports, dataset, autotu
     assert bool(emission.notes) == (autotune == "-1")
 
 
+def test_minus_one_in_a_file_name_is_not_autotune(sample):
+    made = sample("import tensorflow as T\nds = T.data.Dataset.range(3).batch(2)\ntrain(ds)\n")
+    emission = made.emit(rewrite(Insert("batch", "cache", "c", {"filename": "cache-1f"})))
+    assert ".cache('cache-1f')" in emission.files[str(made.path)][1] and emission.notes == ()
+
+
 def test_import_inside_a_function_is_not_used_outside(sample):
     made = sample(
         "from tensorflow.data import Dataset\ndef f():\n    import tensorflow as tf\n    return tf\n"

@@ -156,6 +156,90 @@ def test_edit_of_the_place_or_its_inputs_reports_both_versions(old: str, new: st
         assert changed <= {line.strip() for line in found.current.text.splitlines()}
 
 
+LOADING = """\
+import functools
+import tensorflow as tf
+
+{}
+
+class Inputs:
+    def __init__(self):
+        {}
+
+    def load(self):
+        {}
+        ds = tf.data.Dataset.range(3)
+        ds = ds.map({}).batch(2)
+        return ds
+"""
+FUNCTION = "def decode(x): return x"
+CLASS = "class Decoder:\n    def decode(self, x): return x\n"
+USED = [
+    # what the module, the class and the method define, the function of the map, and where that changed
+    ("", "pass", FUNCTION, "decode", "Inputs.load.decode()"),
+    ("", "pass", "decode = lambda x: x", "decode", "Inputs.load()"),
+    ("", "pass", "decode = later = lambda x: x", "lambda x: later(x)", "Inputs.load()"),
+    ("", "self.decode = lambda x: x", "pass", "self.decode", "Inputs()"),
+    ("decode = lambda x: x", "pass", "pass", "decode", ""),
+    (FUNCTION, "pass", "again = decode if tf else None", "again", "decode()"),
+    (FUNCTION, "pass", "again = functools.partial(decode)", "again", "decode()"),
+    (FUNCTION, "self.table = {1: decode}", "pass", "self.table[1]", "decode()"),
+    ("def _decode(n, x): return n\n\ndecode = functools.partial(_decode, x=x)", "pass", "pass", "decode", ""),
+    (CLASS, "pass", "decoder = Decoder()", "decoder.decode", "Decoder.decode()"),
+    (CLASS, "pass", "pass", "Decoder().decode", "Decoder.decode()"),
+    (CLASS, "self.decoder = Decoder()", "pass", "self.decoder.decode", "Decoder.decode()"),
+    (f"{CLASS}\nclass Own(Decoder): pass", "pass", "own = Own()", "own.decode", "Decoder.decode()"),
+    (f"def decode(x): pass\n\n{FUNCTION}", "pass", "pass", "decode", "decode()"),
+    (f"if tf:\n    {FUNCTION}", "pass", "pass", "decode", "decode()"),
+]
+
+
+@pytest.mark.parametrize(("module", "init", "method", "function", "where"), USED)
+def test_edit_of_a_function_that_is_used_under_another_name(
+    module: str, init: str, method: str, function: str, where: str
+) -> None:
+    before = LOADING.format(module, init, method, function)
+    after = before.replace(".batch(2)", ".cache().batch(2)")
+    old, new = ("return x", "return x + noise()") if "return x" in before else ("x: x", "x: x + noise()")
+    old, new = ("x=x", "x=noise()") if "x=x" in before else (old, new)
+    assert merge(before, after, before + "BATCH = 2\n", strict=True) == after + "BATCH = 2\n"
+    with pytest.raises(PlaceChanged) as caught:
+        merge(before, after, before.replace(old, new), strict=True)
+    assert caught.value.where == where
+    assert old in caught.value.analyzed.text
+    assert caught.value.current is not None and new in caught.value.current.text
+
+
+@pytest.mark.parametrize(
+    ("module", "init", "old", "new"),
+    [
+        ("SIZE = 2", "self.size = SIZE", "SIZE = 2", "SIZE = 3"),
+        ("def size(): return 2", "self.size = size()", "return 2", "return 3"),  # arguments of the command line
+        ("class Config:\n    size = 2", "self.size = Config().size", "size = 2", "size = 3"),
+        (FUNCTION, "self.size = tf.size(2)", "return x", "return x + 1"),  # of another dataset
+    ],
+)
+def test_numbers_that_are_used_may_change(module: str, init: str, old: str, new: str) -> None:
+    before = LOADING.format(module, init, "pass", "tf.square").replace("batch(2)", "batch(self.size)")
+    after, edited = before.replace("\n        return ds", ".cache()\n        return ds"), before.replace(old, new)
+    assert merge(before, after, edited, strict=True) == after.replace(old, new) != after
+
+
+def test_library_function_that_became_one_of_the_file_is_a_conflict() -> None:
+    before = LOADING.format("from other import decode", "pass", "pass", "decode")
+    after = before.replace(".batch(2)", ".cache().batch(2)")
+    with pytest.raises(PlaceChanged) as caught:
+        merge(before, after, before.replace("from other import decode", FUNCTION), strict=True)
+    assert caught.value.where == "decode()" and caught.value.analyzed.text == ""
+
+
+def test_second_function_of_a_name_is_reported_by_that_name() -> None:
+    before = "def load():\n    return 1\n\n\ndef load():\n    return dataset.map(augment)\n"
+    with pytest.raises(PlaceChanged) as caught:
+        merge(before, before.replace("augment)", "augment).cache()"), before.replace("augment", "noise"), strict=True)
+    assert caught.value.where == "load()"
+
+
 def test_edit_downstream_of_the_place_is_no_conflict() -> None:
     edited = BEFORE.replace("    return dataset\n", "    dataset = dataset.repeat()\n    return dataset\n")
     patched = merge(BEFORE, PATCHES["a line"], edited, strict=True)

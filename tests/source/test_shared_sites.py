@@ -72,6 +72,15 @@ def test_data_changes_for_one_dataset_only(pipelines, edit):
     assert allowed.covered and "def make(n):" in written(allowed)
 
 
+def test_private_method_gets_a_parameter_too(pipelines):
+    text = HELPER.replace("def make(n)", "def __make(self, n)").partition("train(")[0].replace("\n", "\n    ")
+    ways = [f"    def {name}(self):\n        return self.__make({n})\n" for name, n in (("one", 3), ("other", 5))]
+    text = f"class Data:\n    {text.rstrip()}\n{''.join(ways)}train(Data().one())\nvalidate(Data().other())\n"
+    train, _ = pipelines(text)
+    new = written(emit(train, plan(DATA[0])))
+    assert "def __make(self, n, rule=False):" in new and "self.__make(3, rule=True)" in new and "__make(5)\n" in new
+
+
 @pytest.mark.parametrize("op", ["cache", "shuffle", "repeat"])
 def test_operator_at_the_end_of_a_function_is_added_at_its_call(pipelines, op):
     train, _ = pipelines(HELPER)

@@ -14,6 +14,8 @@ from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, Value
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Known, Standalone
+from pipetune.distributed.emit.module import division_notes
+from pipetune.distributed.emit.sharding import sharding
 from tests.words import value
 
 PARSE = FunctionFacts(name="parse", digest="a")
@@ -113,6 +115,14 @@ def test_shards_files_before_they_are_shuffled_and_read() -> None:
     assert made.global_batch_size == 32
 
 
+def test_files_of_every_source_are_counted() -> None:
+    nodes = (*(Node(name, "from_tensor_slices") for name in ("n0", "n1")), Node("n2", "concatenate", ("n0", "n1")))
+    made = StandaloneParts(Pipeline(nodes), {"n0": files(24), "n1": files(12)})
+    first, *others = division_notes(made, sharding(made.pipeline, made.sources))
+    assert first.startswith("each worker reads files of its own (12 and 24 files in all), divided")
+    assert not any("a file more than others" in note for note in others)
+
+
 @pytest.mark.mission("B3.right")
 def test_shards_records_where_files_are_too_few() -> None:
     made = emit(photos(3))
@@ -204,6 +214,7 @@ def test_zip_of_dependent_inputs_is_sharded_downstream() -> None:
         ("batch 4 | shuffle 9 | take 2", "shuffle of whole batches"),
         ("filter keep | take 2", "draws random numbers or keeps state"),
         ("filter python | take 2", "keeps state"),
+        ("filter keep | flat_map keep | interleave 2 keep | take 2", "function of filter draws"),  # the first of them
     ],
 )
 def test_pipeline_that_cannot_be_sharded_correctly_is_refused(steps: str, reason: str) -> None:
