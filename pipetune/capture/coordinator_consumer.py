@@ -70,8 +70,7 @@ class CoordinatorConsumer:
 
     def __init__(self, scheduled: ScheduledCall, per_worker: WorkerDataset, *, workers: int) -> None:
         """Stores the scheduled call; `prepare` checks whether it can run on another dataset."""
-        self.scheduled = scheduled
-        self.workers = workers
+        self.scheduled, self.workers = scheduled, workers
         among = f"{workers} workers" if workers > 1 else "one worker"
         self.description = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, on {among}"
         self._per_worker, self._coordinator = per_worker, per_worker.coordinator

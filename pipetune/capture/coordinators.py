@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, job_processes, worker_dataset
-from pipetune.capture.consumption import Consumption
+from pipetune.capture import job_processes, worker_dataset
+from pipetune.capture.consumption import NoConsumer
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.known_variables import closed_over
@@ -122,13 +122,14 @@ def _references_in(call: _Call) -> Iterator[NameReference]:
         steps = list(dis.get_instructions(code))
         for place, step in enumerate(steps):
             name = str(step.argval)
-            outside = step.opname in _LOAD_OUTSIDE and (
-                not step.opname.endswith("DEREF") or name in function.__code__.co_freevars
-            )
+            free = name in function.__code__.co_freevars
+            outside = step.opname in _LOAD_OUTSIDE and (free or not step.opname.endswith("DEREF"))
             if name in call.arguments and (step.opname in _LOAD_LOCAL or step.opname.endswith("DEREF")):
                 value = call.arguments[name]
+            elif outside and free:
+                value = closed_over(function).get(name)
             elif outside:
-                value = _value_of(function, name)
+                value = function.__globals__.get(name, getattr(builtins, name, None))
             else:
                 continue
             line = step.positions.lineno if step.positions is not None and step.positions.lineno else 0
@@ -140,15 +141,7 @@ def _references_in(call: _Call) -> Iterator[NameReference]:
                 yield NameReference(name, value, code.co_filename, line)
 
 
-def _value_of(function: FunctionType, name: str) -> Any:
-    """Returns the value that an outside name has in a function; None if it is unbound."""
-    if name in function.__code__.co_freevars:
-        return closed_over(function).get(name)
-    return function.__globals__.get(name, getattr(builtins, name, None))
-
-
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yields a code object and all code objects nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -163,9 +156,6 @@ def _member(value: Any, name: str) -> Any:
     return found
 
 
-_REMOTE_JOBS = ("/job:ps/", "/job:worker/")
-
-
 def find(made: Any, given: Any, *, file: str, line: int) -> tuple[CapturedObject, ...]:
     """Returns what a per-worker dataset captures from this process, without duplicates, with names from the script.
 
@@ -178,9 +168,8 @@ def find(made: Any, given: Any, *, file: str, line: int) -> tuple[CapturedObject
     held = [tensor for tensor in tensorflow_private.captured_tensors(made) if _is_local_only(tensor)]
     if not held:
         return ()
-    names = list(name_references(tensorflow_private.unwrap_dataset_function(given)))
     found: dict[int, CapturedObject] = {}
-    for mention in names:
+    for mention in name_references(tensorflow_private.unwrap_dataset_function(given)):
         for name, value in mention.parts():
             for tensor in held:
                 if id(tensor) not in found and any(tensor is one for one in tensorflow_private.handle_tensors(value)):
@@ -195,7 +184,7 @@ def _is_local_only(tensor: Any) -> bool:
     if tensor.dtype not in (tf.variant, tf.resource):
         return False
     device = str(getattr(tensor, "device", ""))
-    return tensor.dtype == tf.variant or not any(job in device for job in _REMOTE_JOBS)
+    return tensor.dtype == tf.variant or not any(job in device for job in ("/job:ps/", "/job:worker/"))
 
 
 def _kind(tensor: Any, value: Any = None) -> CapturedKind:
@@ -204,16 +193,13 @@ def _kind(tensor: Any, value: Any = None) -> CapturedKind:
     return CapturedKind.ITERATOR if isinstance(value, tf.data.Iterator) else CapturedKind.STATE
 
 
-_USE = "_pipetune_per_worker"  # attribute of a per-worker dataset and of its iterators: its `_PerWorkerUse`
-_NOT_SWITCHED = "The workers cannot run their steps on another dataset:"
+_USE = "_pipetune_per_worker"  # attribute of a per-worker dataset and its iterators: its use, and its `WorkerDataset`
 
 PARAMETER_SERVER_HINT = (
     "Add --parameter-servers 1 to start a chief and parameter servers in addition to the workers. If the "
     "script starts its cluster itself, omit --workers."
 )
 """Hint for a script with parameter servers that is run with `--workers` alone."""
-
-_PerWorkerUse = tuple[Consumption, worker_dataset.WorkerDataset]
 
 
 def watch(script: ObservedScript) -> None:
@@ -248,9 +234,8 @@ def _around_creation(script: ObservedScript, original: Any, coordinator: Any, da
 
 def _around_iter(original: Any, dataset: Any) -> Any:
     iterator = original(dataset)
-    seen: _PerWorkerUse | None = getattr(dataset, _USE, None)
-    if seen is not None:
-        setattr(iterator, _USE, seen)
+    if hasattr(dataset, _USE):
+        setattr(iterator, _USE, getattr(dataset, _USE))
     return iterator
 
 
@@ -278,7 +263,8 @@ def _around_schedule(
         try:
             consumer.prepare()
         except RunFailed as failure:
-            script.begin_training(use, consumption.NoConsumer(f"{_NOT_SWITCHED} {failure}"))
+            why = f"The workers cannot run their steps on another dataset: {failure}"
+            script.begin_training(use, NoConsumer(why))
             script.stop()
     script.begin_training(use, consumer)
     script.stop()

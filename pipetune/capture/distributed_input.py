@@ -109,11 +109,8 @@ def distribute_like_fit(strategy: Any, dataset: Any) -> DistributedInput | None:
     if strategy is None or tensorflow_private.is_default_strategy(strategy):
         return None
     made = strategy.experimental_distribute_dataset(dataset)
-    return (
-        DistributedInput(strategy, dataset, made, FIT)
-        if isinstance(made, tensorflow_private.DistributedDataset)
-        else None
-    )
+    distributes = isinstance(made, tensorflow_private.DistributedDataset)
+    return DistributedInput(strategy, dataset, made, FIT) if distributes else None
 
 
 def workers_of(strategy: Any) -> int:

@@ -51,10 +51,9 @@ def way_out(
 def _returns_iterator(step: call_sites.FramePosition, makers: frozenset[str]) -> bool:
     """Whether a frame is in a call that makes an iterator and is returned."""
     tree, place = source_at(step)
-    returned = (node.value for node in ast.walk(tree) if isinstance(node, ast.Return))
-    return any(
-        isinstance(one, ast.Call) and call_sites.called_name(one) in makers and spans(one, place) for one in returned
-    )
+    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Return))
+    calls = (value for value in values if isinstance(value, ast.Call) and spans(value, place))
+    return any(call_sites.called_name(call) in makers for call in calls)
 
 
 def _own_way_out(
@@ -67,9 +66,7 @@ def _own_way_out(
     exits = list(filter(known.may_hold, found.exits))
     if not exits:
         return None, 0
-    return WayOut.FOR, min(
-        max((known.steps_until(test, found.counters) for test in tests), default=0) for tests in exits
-    )
+    return WayOut.FOR, min(max((known.steps_until(one, found.counters) for one in tests), default=0) for tests in exits)
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def _counters(loop: ast.For) -> dict[str, int | None]:
     stored = [node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     found: dict[str, int | None] = {}
     match loop:
-        case ast.For(ast.Tuple([ast.Name(name), *_]), ast.Call(ast.Name("enumerate"), [_])):
+        case ast.For(ast.Tuple([ast.Name(name), *_]), ast.Call(ast.Name("enumerate"), [_], [])):
             found[name] = 0
     for statement in loop.body:
         match statement:

@@ -135,8 +135,7 @@ class FitConsumer:
             cpu_seconds=clock.timer.cpu_seconds,
             first_seconds=clock.first - started,
             compile_seconds=clock.timer.compile_seconds(
-                [end - start for start, end in pairwise(clock.calls)],
-                new_shapes=self._compiles_shapes_of(dataset),
+                [end - start for start, end in pairwise(clock.calls)], new_shapes=self._compiles_shapes_of(dataset)
             ),
             others_seconds=clock.timer.others_seconds,
             cores=clock.timer.cores,
@@ -192,13 +191,7 @@ class FitConsumer:
 
     def _call(self, data: Any, *, steps: int, callbacks: Any) -> None:
         self._fit(
-            self._model,
-            x=data,
-            epochs=1,
-            steps_per_epoch=steps,
-            callbacks=callbacks,
-            verbose=0,
-            **self._kept_arguments,
+            self._model, x=data, epochs=1, steps_per_epoch=steps, callbacks=callbacks, verbose=0, **self._kept_arguments
         )
 
 
@@ -232,9 +225,7 @@ class InferenceConsumer(FitConsumer):
 _TAKEN_AHEAD = "Batches are copied to the devices before the steps need them, so it is unknown how long a step waits."
 
 
-def _recording_calls(
-    model: Any, recorder: StepRecorder, relay: InputRelay | None, steps_per_call: int, *, flag: str
-) -> Any:
+def _recording_calls(model: Any, recorder: StepRecorder, relay: InputRelay | None, per_call: int, *, flag: str) -> Any:
     """Returns a Keras CallbackList that records each call of the training function, and ends `fit` after enough.
 
     It replaces the list for the reason given in `_fit_clock`. `flag` is the attribute of the model that ends `fit`.
@@ -254,7 +245,7 @@ def _recording_calls(
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             super().on_train_batch_end(batch, logs)
             recorder.keep_pace(logs)
-            enough = not recorder.end(relay.read if relay is not None else _unknown, steps=steps_per_call)
+            enough = not recorder.end(relay.read if relay is not None else _unknown, steps=per_call)
             setattr(model, flag, enough)
             recorder.begin()
 

@@ -28,8 +28,6 @@ _DATASETS = (
 _LEAVING = frozenset({"IteratorGetNext", "TakeDataset", "TakeWhileDataset"})
 """Operators of functions that may not read a dataset to its end: `next` that raises there, `take`, and `break`."""
 
-_LOOPS = frozenset({"While", "StatelessWhile"})
-
 
 @dataclass(frozen=True, eq=False)
 class FunctionInput:
@@ -92,14 +90,14 @@ class FunctionCall:
         return bool(written) and any(id(one.handle) in written for one in windows.readable_trainable_variables())
 
     def steps(self) -> int | None:
-        """Returns how many elements the function takes of an iterator: as its only whole number says, or one.
+        """Returns how many elements the function takes of an iterator: one, or with a loop as its only number says.
 
-        None if it has a loop, and none or several numbers.
+        None if it has a loop, and none or several whole numbers.
         """
+        if {"While", "StatelessWhile"}.isdisjoint(self._operations):
+            return 1
         numbers = [int(one) for one in self.arguments if one.dtype.is_integer and one.shape.rank == 0]
-        if len(numbers) == 1:
-            return numbers[0]
-        return 1 if _LOOPS.isdisjoint(self._operations) else None
+        return numbers[0] if len(numbers) == 1 else None
 
     def leaves_datasets_early(self) -> bool:
         """Whether the function may leave a dataset before its end: it counts its elements, or has a `break`."""
@@ -245,7 +243,7 @@ class FunctionConsumer:
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
         """Implements `Consumer.record_steps`, if each call takes one step."""
         if not self._one_step_per_call:
-            return StepSeries(why=_SEVERAL_STEPS)
+            return StepSeries(why="A tf.function runs many steps in one call, in which single steps cannot be timed.")
         recorder, relay = StepRecorder(steps=steps, seconds=seconds), InputRelay(dataset)
         free_iterators()
         try:
@@ -258,9 +256,6 @@ class FunctionConsumer:
             relay.close()
             free_iterators()
         return recorder.series()
-
-
-_SEVERAL_STEPS = "A tf.function runs many steps in one call, in which single steps cannot be timed."
 
 
 def obstacle(given: FunctionInput) -> str:

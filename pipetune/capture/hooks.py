@@ -77,10 +77,9 @@ def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
 
 
 def _around_reduce(script: ObservedScript, original: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-    if tf.executing_eagerly() and not script.role() and not called_by_library():
-        with whole_call_stopwatch([script.record_use(dataset, "other", "Dataset.reduce")]):
-            return original(dataset, *args, **kwargs)
-    return original(dataset, *args, **kwargs)
+    seen = tf.executing_eagerly() and not script.role() and not called_by_library()
+    with whole_call_stopwatch([script.record_use(dataset, "other", "Dataset.reduce")] if seen else []):
+        return original(dataset, *args, **kwargs)
 
 
 class ObservedIterator(tensorflow_private.OwnedIterator):
@@ -287,9 +286,7 @@ def _around_distributed_iter(script: ObservedScript, original: Any, distributed:
     with script.as_role("a strategy"), Stopwatch() as making:  # it iterates its own dataset on every device
         iterator = original(distributed)
     handed = distributed_input.find_distributed_input(distributed)
-    if handed is None or not tf.executing_eagerly():
-        return iterator
-    if type(iterator) is not tensorflow_private.DistributedIterator:
+    if handed is None or not tf.executing_eagerly() or type(iterator) is not tensorflow_private.DistributedIterator:
         return iterator
     return observe(script, handed.dataset, iterator, making, ObservedDistributedIterator, handed)
 

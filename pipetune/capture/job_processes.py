@@ -47,9 +47,8 @@ def job_workers(use: Consumption) -> JobWorkers | None:
     if workers is None:
         return None
     count, by = workers
-    return JobWorkers(
-        count, by, distributed=use.sharded_across_workers, reads_worker_index=uses_worker_identity(_sources())
-    )
+    reads_index = uses_worker_identity(_sources())
+    return JobWorkers(count, by, distributed=use.sharded_across_workers, reads_worker_index=reads_index)
 
 
 def handover_of(use: Consumption) -> InputDistribution | None:
@@ -59,9 +58,8 @@ def handover_of(use: Consumption) -> InputDistribution | None:
     count = horovod_ranks()
     if count < 2 or use.role != "training":
         return None
-    return InputDistribution(
-        "Horovod", count, PIPELINE_PER_PROCESS, count, tensorflow_private.inferred_batch_size(use.dataset)
-    )
+    batch = tensorflow_private.inferred_batch_size(use.dataset)
+    return InputDistribution("Horovod", count, PIPELINE_PER_PROCESS, count, batch)
 
 
 def switching_obstacle(handed: DistributedInput | None, *, in_step: bool = False) -> str:

@@ -62,11 +62,10 @@ def _python_batches(value: Any) -> str:
     seconds = _batch_seconds(value)
     if seconds is None:
         return sentence
-    most = workers / seconds
-    rate = f"{most:,.0f}" if most >= 100 else f"{most:.3g}"
+    rate, took = (f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (workers / seconds, 1000 * seconds))
     shared = "" if processes or workers == 1 else ", and fewer because its threads share the GIL"
     return (
-        f"{sentence}: one batch took {1000.0 * seconds:.3g} ms, so training gets at most {rate} batches/s{shared}. "
+        f"{sentence}: one batch took {took} ms, so training gets at most {rate} batches/s{shared}. "
         "More workers with use_multiprocessing=True, or a tf.data.Dataset whose map functions run no Python "
         "code, raise that limit"
     )
@@ -114,9 +113,7 @@ def _around_role(role: str, script: ObservedScript, original: Any, *args: Any, *
     outermost = not script.role()
     with script.as_role(role):
         given = map(distributed_input.host_dataset, (*args[1:2], kwargs.get("x"), kwargs.get("data")))
-        uses = [
-            script.record_use(value, role, role) for value in given if isinstance(value, tensorflow_private.DatasetV2)
-        ]
+        uses = [script.record_use(one, role, role) for one in given if isinstance(one, tensorflow_private.DatasetV2)]
         for use in uses:
             use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
         with whole_call_stopwatch(uses if outermost else []):
@@ -215,6 +212,9 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
         checked = script.record_use(validation, "validation", how)
         checked.steps_per_epoch = given.get("validation_steps")
         often = given.get("validation_freq")
+        if isinstance(often, list):  # the numbers of the epochs after which it runs
+            epochs = range(given["initial_epoch"] + 1, given["epochs"] + 1)
+            often = -(-len(epochs) // max(1, sum(number in epochs for number in often))) or 1
         checked.every = often if isinstance(often, int) else 1
     data = _made_by_creator(model, given.get("x"))
     dataset = distributed_input.host_dataset(data)
@@ -273,14 +273,11 @@ def _later_fit(caller: FrameType, dataset: Any) -> tuple[str, int] | None:
     tree = call_sites.syntax_tree(caller.f_code.co_filename)
     for call in ast.walk(tree) if tree is not None else ():
         match call:
-            case (
-                ast.Call(func=ast.Attribute(attr="fit"), args=[ast.Name(id=name), *_])
-                | ast.Call(func=ast.Attribute(attr="fit"), keywords=[ast.keyword(arg="x", value=ast.Name(id=name)), *_])
-            ):
-                other = variables.get(name)
-                is_other = isinstance(other, tensorflow_private.DatasetV2) and other is not dataset
-                if is_other and call.lineno > caller.f_lineno:
-                    return name, call.lineno
+            case ast.Call(ast.Attribute(attr="fit"), given, named) if call.lineno > caller.f_lineno:
+                for value in (*given[:1], *(one.value for one in named if one.arg == "x")):
+                    other = variables.get(value.id) if isinstance(value, ast.Name) else None
+                    if isinstance(other, tensorflow_private.DatasetV2) and other is not dataset:
+                        return ast.unparse(value), call.lineno
     return None
 
 

@@ -68,12 +68,12 @@ class KnownVariables:
             case ast.UnaryOp(op=ast.Not(), operand=part):
                 inner = self.truth(part)
                 return None if inner is None else not inner
-            case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
+            case ast.Compare(left, [ast.Is() | ast.Eq() | ast.IsNot() as asked], [ast.Constant(None)]):
+                value = self.value(left)
+                return None if value is UNKNOWN else (value is None) is not isinstance(asked, ast.IsNot)
+            case ast.Compare(left, [ast.Eq()], [right]):
                 values = [self.value(left), self.value(right)]
                 return False if sum(one is None for one in values) == 1 else None  # a counter is no None
-            case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
-                value = self.value(left)
-                return None if value is UNKNOWN else value is not None
         value = self.value(test)
         return bool(value) if value is None or isinstance(value, bool | int | str) else None
 
@@ -114,12 +114,12 @@ class KnownVariables:
 
     def iterations(self, loop: ast.For | ast.While) -> int | None:
         """Returns how often a loop over `range(...)` runs its body; None for any other, and if that is not known."""
-        for call in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
-            if isinstance(call, ast.Call) and call_sites.called_name(call) in ("range", "trange"):
-                numbers = [self.value(one) for one in call.args]
-                if numbers and all(type(one) is int for one in numbers) and numbers[2:] != [0]:
-                    return len(range(*numbers))
-        return None
+        header = loop.iter if isinstance(loop, ast.For) else None
+        while isinstance(header, ast.Call) and call_sites.called_name(header) not in ("range", "trange"):
+            header = header.args[0] if len(header.args) == 1 else None  # as in `tqdm(range(9))`
+        numbers = [self.value(one) for one in header.args] if isinstance(header, ast.Call) else []
+        known = numbers and all(type(one) is int for one in numbers) and numbers[2:] != [0]
+        return len(range(*numbers)) if known else None
 
     def value(self, expression: ast.expr) -> Any:
         """Returns the value of a constant, or of a variable, attribute or item that the loop does not assign."""

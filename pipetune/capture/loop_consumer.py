@@ -232,9 +232,7 @@ class LoopWindow(LoopRequest):
         self._dataset, self._steps, self._opens_after = dataset, steps, warmup
         self._close = closer or windows.DeviceSynchronizer()
         self._steps_taken = -1
-        self._examples = 0
-        self._wait = 0.0
-        self._first_seconds = 0.0
+        self._examples, self._wait, self._first_seconds = 0, 0.0, 0.0
         self._may_restart = may_restart
         self._previous_value: Any = None  # the value returned by the step before the last one
         self._delay = 0  # 1: the window opens and closes one step late, by reading the value of the previous step

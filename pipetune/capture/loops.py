@@ -24,8 +24,6 @@ _CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optio
 NodeType = TypeVar("NodeType", bound=ast.AST)
 LoopType = TypeVar("LoopType", ast.For, ast.While, ast.AsyncFor)
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
 
 class LoopExtender:
     """Makes instrumented loops go on that would end while pipetune still measures in them."""
@@ -227,12 +225,9 @@ def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For | ast.While]:
     Of loops over `range(...)` those that iterate something in their body and leave it early. In the body, or
     in a function of the same file that the body calls.
     """
-    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     taking = set(_CONSUMING_CALLS)
-    while True:
-        more = {function.name for function in functions if _consumes_iterator(function, taking)} - taking
-        if not more:
-            break
+    while more := {function.name for function in functions if _consumes_iterator(function, taking)} - taking:
         taking |= more
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For | ast.While) and (

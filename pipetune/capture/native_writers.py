@@ -28,10 +28,7 @@ WriteReporter = Callable[[UndoJournal, tuple[Any, ...], Mapping[str, Any]], obje
 def _writes_argument(position: int, name: str, *, mode: str = "w") -> WriteReporter:
     """Returns a `WriteReporter` for a function that writes the file named by one of its arguments.
 
-    Args:
-        position: index of the argument.
-        name: keyword of the argument.
-        mode: default of the next argument, called `mode`, for a function that may also read.
+    `mode` is the default of the next argument, which is called the same, for a function that may also read.
     """
 
     def report(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -110,9 +107,8 @@ def _checkpoint(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str
 def _events(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     folder = _known_path(args[0] if args else kwargs.get("logdir"))
     _report_local(journal.before_change, folder)
-    _report_local(
-        journal.before_files_named, tuple(os.path.join(os.fsdecode(one), "events.out.tfevents") for one in folder)
-    )
+    events = tuple(os.path.join(os.fsdecode(one), "events.out.tfevents") for one in folder)
+    _report_local(journal.before_files_named, events)
 
 
 def _known_path(name: Any) -> tuple[str | bytes, ...]:

@@ -40,9 +40,6 @@ _MAX_USES = 50  # datasets remembered, at most
 PREVIEW_ELEMENTS = 1
 """Elements taken by `next(iter(dataset))` or `take(1)`, only to look at them."""
 
-TrainingHandler = Callable[[Consumption, consumption.Consumer], None]
-"""Called once, when training begins. When it returns, a loop continues; any other script is stopped."""
-
 
 def raise_script_stopped() -> NoReturn:
     """Ends the script at its current position."""
@@ -62,7 +59,7 @@ class ObservedScript:
 
     def __init__(
         self,
-        on_training: TrainingHandler,
+        on_training: Callable[[Consumption, consumption.Consumer], None],
         *,
         target_dataset: str | None = None,
         lockstep: bool = False,
@@ -74,7 +71,7 @@ class ObservedScript:
         """Prepares for a script that has not run yet; it is observed while the hooks are installed (`hooks.installed`).
 
         Args:
-            on_training: called when training begins.
+            on_training: called once, when training begins; then a loop goes on, and any other script is stopped.
             target_dataset: name of the dataset to treat as training data for any consumer; None: decide by use.
             lockstep: every process that trains with this one runs under pipetune, and takes the same steps.
             training_loop: which of the script's loops was found to train when it ran before, as `Consumption.loop`.
@@ -85,9 +82,7 @@ class ObservedScript:
         self._on_training = on_training
         self.on_iteration, self.adapts_to, self.stop = on_iteration, adapts_to, stop
         self._context = threading.local()
-        self.target_dataset = target_dataset
-        self.lockstep = lockstep
-        self._training_loop = training_loop
+        self.target_dataset, self.lockstep, self._training_loop = target_dataset, lockstep, training_loop
         self._yielded = False  # whether a loop has let another one be looked at first
         self.loop_numbers = itertools.count()
         self.patches = Patches()

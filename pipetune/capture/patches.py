@@ -15,9 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-Wrapper = Callable[..., Any]
-"""Called in place of a method, with the original method and then the arguments of the call."""
-
 
 class Patches:
     """The patches applied so far, and how to undo them."""
@@ -30,8 +27,8 @@ class Patches:
         self.add_undo(functools.partial(setattr, owner, name, getattr(owner, name)))
         setattr(owner, name, new)
 
-    def wrap(self, owner: Any, name: str, around: Wrapper) -> None:
-        """Replaces a method by a call of `around`."""
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Replaces a method by a call of `around`, with the original method and then the arguments of the call."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -62,8 +59,7 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
     """Context manager: calls `on_import(module)` for each of `names`, immediately for those already imported."""
 
     def __init__(self, names: Collection[str], on_import: Callable[[ModuleType], None]) -> None:
-        self._names = frozenset(names)
-        self._on_import = on_import
+        self._names, self._on_import = frozenset(names), on_import
         self._finding: set[str] = set()
 
     def __enter__(self) -> ImportWatcher:

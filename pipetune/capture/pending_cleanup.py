@@ -7,7 +7,7 @@ import atexit
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -46,12 +46,8 @@ def describe_pending(frame: FrameType | None, handlers: int) -> str:
     standing = [one for one, _ in stack if not call_sites.is_library(one.f_code.co_filename)]
     blocks = [name for one in standing for name in _open_blocks(one)]
     pending = ["its remaining code"] if standing else []
-    for count, what in (
-        (blocks.count("finally"), "finally block"),
-        (blocks.count("with"), "with block"),
-        (handlers, "atexit handler"),
-    ):
-        pending += [f"{count} {what}{'s' if count > 1 else ''}"] if count else []
+    counts = {"finally block": blocks.count("finally"), "with block": blocks.count("with"), "atexit handler": handlers}
+    pending += [f"{count} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count]
     if not pending:
         return ""
     words = " and ".join(filter(None, (", ".join(pending[:-1]), pending[-1])))
@@ -68,16 +64,13 @@ def _open_blocks(frame: FrameType) -> list[str]:
     for node in ast.walk(tree):  # outer ones come first
         if isinstance(node, _SCOPES) and _covers(node, frame.f_lineno) and frame.f_code.co_name != "<module>":
             scope = node
-    return [
-        "finally" if isinstance(node, ast.Try) else "with"
-        for node in _within(scope)
-        if (
-            isinstance(node, ast.Try)
-            and node.finalbody
-            and any(_covers(part, frame.f_lineno) for part in (*node.body, *node.handlers, *node.orelse))
-        )
-        or (isinstance(node, ast.With) and any(_covers(part, frame.f_lineno) for part in node.body))
-    ]
+    blocks: list[tuple[str, Sequence[ast.AST]]] = []
+    for node in _within(scope):
+        if isinstance(node, ast.Try | ast.TryStar) and node.finalbody:
+            blocks.append(("finally", (*node.body, *node.handlers, *node.orelse)))
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            blocks.append(("with", node.body))
+    return [kind for kind, parts in blocks if any(_covers(part, frame.f_lineno) for part in parts)]
 
 
 def _within(scope: ast.AST) -> Iterator[ast.AST]:

@@ -23,7 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, loop_consumer
+from pipetune.capture.consumption import Consumer, NoConsumer
+from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.patches import ImportWatcher
 from pipetune.core import file_events
 from pipetune.core.undo import UndoJournal
@@ -121,7 +122,8 @@ _KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for
     "tf_keras.src.saving.saving_api": {"": ("save_model",)},
     "tf_keras.src.export.export_lib": {"ExportArchive": ("write_out",)},
 }
-_ONE_FILE = frozenset({"Model.save", "Model.save_weights", "keras.save_model", "keras.save_weights"})
+_NAMED = frozenset({"Model.save", "Model.save_weights", "keras.save_model", "keras.save_weights"})
+_ONE_FILE = (".keras", ".h5", ".hdf5", ".json")  # ends of the names of files; tf_keras saves a folder by any other name
 _SUMMARIES = ("scalar", "image", "histogram", "text", "audio", "write", "graph", "flush")
 
 _listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced by `disable_saving`
@@ -165,14 +167,14 @@ _disabled: list[tuple[FunctionType, CodeType, Any, Any]] = []
 def on_suppressed_call(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Called in place of a disabled function.
 
-    If a single file would have been saved, creates it empty, because most scripts then rename or remove it.
+    If a single file or a folder would have been saved, creates it empty, because most scripts then rename or remove it.
     """
     _listener(name)
     path = arguments[1] if len(arguments) > 1 else named.get("filepath")
     recorded = file_events.current_journal() is not None  # so the undo journal removes the empty file
-    if name in _ONE_FILE and isinstance(path, str | os.PathLike) and recorded:
-        with contextlib.suppress(OSError), open(path, "xb"):
-            pass
+    if name in _NAMED and isinstance(path, str | os.PathLike) and recorded:
+        with contextlib.suppress(OSError):
+            open(path, "xb").close() if str(path).endswith(_ONE_FILE) else os.mkdir(path)
 
 
 def _disable_keras(module: ModuleType) -> None:
@@ -198,19 +200,11 @@ def _disable(owner: Any, names: tuple[str, ...], prefix: str, result: object = N
             function = function.__wrapped__
         if isinstance(function, FunctionType):
             _disabled.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
-            code = _code(_DISABLED_SOURCE.format(name=f"{prefix}.{name}", result=result))
+            space: dict[str, Any] = {}
+            exec(_DISABLED_SOURCE.format(name=f"{prefix}.{name}", result=result), space)
             # A function keeps its closure, so its new code must declare the same number of free variables.
-            function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)
+            function.__code__ = space["emptied"].__code__.replace(co_freevars=function.__code__.co_freevars)
             function.__defaults__ = function.__kwdefaults__ = None
-
-
-def _code(text: str) -> CodeType:
-    """Returns the code of the function `emptied` in `text`, which takes any arguments and needs no globals."""
-    space: dict[str, Any] = {}
-    exec(text, space)
-    code = space["emptied"].__code__
-    assert isinstance(code, CodeType)
-    return code
 
 
 _FLUSHED: tuple[type, ...] = (
@@ -265,9 +259,7 @@ class FileProtection:
             self._journal.before_files_named(os.path.abspath(name), changing=False)
         return generation
 
-    def confirm(
-        self, consumer: consumption.Consumer, generation: int, *, on_too_large: Callable[[str], None]
-    ) -> consumption.Consumer:
+    def confirm(self, consumer: Consumer, generation: int, *, on_too_large: Callable[[str], None]) -> Consumer:
         """Protects the user's files from `generation` on; returns the consumer that may train.
 
         Args:
@@ -276,14 +268,12 @@ class FileProtection:
             on_too_large: as in `UndoJournal`.
         """
         large = self._journal.confirm_training(generation) if self._journal is not None else ()
-        if not isinstance(consumer, loop_consumer.LoopConsumer):
+        if not isinstance(consumer, LoopConsumer):
             return consumer
         if self._journal is None:
-            return consumption.NoConsumer(
-                "There is no place to back up the files that the script's loop may overwrite."
-            )
+            return NoConsumer("There is no place to back up the files that the script's loop may overwrite.")
         self._journal.on_too_large = on_too_large
-        return consumption.NoConsumer(TOO_LARGE.format(large[0])) if large else consumer
+        return NoConsumer(TOO_LARGE.format(large[0])) if large else consumer
 
 
 _DEPTH = 3  # attributes and items that are followed: self.trainer.model
@@ -298,8 +288,7 @@ def unrestorable_state(step: Callable[..., Any]) -> list[str]:
     """
     found: dict[str, None] = {}
     for name, value, rebound in _reachable(step):
-        for path, kind in _states(name, value, _DEPTH, held=rebound):
-            found[f"{path} ({kind})"] = None
+        found |= dict.fromkeys(_states(name, value, _DEPTH, held=rebound))
     return list(found)
 
 
@@ -316,7 +305,7 @@ def unrestorable_names(code: CodeType, namespace: Mapping[str, Any]) -> list[str
         if inspect.isfunction(value):
             found |= dict.fromkeys(unrestorable_state(value))
         else:
-            found |= dict.fromkeys(f"{path} ({kind})" for path, kind in _states(name, value, _DEPTH, held=False))
+            found |= dict.fromkeys(_states(name, value, _DEPTH, held=False))
     return list(found)
 
 
@@ -336,27 +325,21 @@ def _reachable(step: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
         return
     variables = inspect.getclosurevars(function)
     names = {**variables.globals, **variables.nonlocals}
-    code = function.__code__
     stored = {one.argval for one in dis.get_instructions(function) if one.opname in ("STORE_GLOBAL", "STORE_DEREF")}
     yield from ((name, value, name in stored) for name, value in names.items())
-    arguments = code.co_varnames[: code.co_argcount][::-1]
-    yield from (
-        (name, value, False) for name, value in zip(arguments, (function.__defaults__ or ())[::-1], strict=False)
-    )
+    arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+    usual = zip(reversed(arguments), reversed(function.__defaults__ or ()), strict=False)
+    yield from ((name, value, False) for name, value in usual)
 
 
-def _states(name: str, value: Any, depth: int, *, held: bool) -> Iterator[tuple[str, str]]:
-    """Yields path and library of each state found in a value.
-
-    Args:
-        held: whether the step can put another object in its place.
-    """
+def _states(name: str, value: Any, depth: int, *, held: bool) -> Iterator[str]:
+    """Yields path and library of each state in a value; `held`: the step can put another object in its place."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
-        yield name, "PyTorch"
+        yield f"{name} (PyTorch)"
     elif jax is not None and isinstance(value, jax.Array):
         if held:
-            yield name, "JAX"
+            yield f"{name} (JAX)"
     elif depth and isinstance(value, Mapping):
         for key, item in value.items():
             yield from _states(f"{name}[{key!r}]", item, depth - 1, held=True)

@@ -273,8 +273,9 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
         read: the user's call stack where it is consumed.
     """
     shared = shared_frames(made, read)
-    if _keeps_it(made, shared):
-        return None
+    builders = made[: len(made) - len(shared)]
+    if any(map(_is_kept, builders)) or any(_is_chosen(*frame) for frame in shared[-1:]):
+        return None  # what an iteration builds may serve later ones: a function keeps it, or `if x is None` decides
     called = read[: len(read) - len(shared)]  # by what reads it in the innermost of these frames
     reads_once = not any(map(loops_at, called))
     for one, other in reversed(shared):
@@ -310,15 +311,6 @@ def is_repeated(frame: FrameType, left: int | None) -> bool:
     """
     own, *callers = call_sites.path_from(frame)
     return (left is not None and len(loops_at(own)) > left) or any(map(loops_at, callers))
-
-
-def _keeps_it(made: call_sites.CallPath, shared: Sequence[SharedFrame]) -> bool:
-    """Whether what an iteration builds may serve later ones: by a decorator that caches, or as in `if x is None: ...`.
-
-    `shared` are the frames of `made` that are also in the stack where the dataset is consumed.
-    """
-    called = made[: len(made) - len(shared)]
-    return any(map(_is_kept, called)) or any(_is_chosen(*frame) for frame in shared[-1:])
 
 
 def _is_chosen(building: call_sites.FramePosition, reading: call_sites.FramePosition) -> bool:

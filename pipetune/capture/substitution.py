@@ -13,21 +13,19 @@ from pipetune.capture.patches import Patches
 from pipetune.core.distribution import COORDINATOR, DATASET, FUNCTION
 from pipetune.pipelines.objects import inherits, live_instances
 
-ChooseSubstitute = Callable[[Any], Any]
-"""Returns the dataset to consume instead of the given one; the same dataset if it is not replaced."""
 
-
-def substitute(choose: ChooseSubstitute, patches: Patches) -> None:
+def substitute(choose: Callable[[Any], Any], patches: Patches) -> None:
     """Replaces every dataset that is consumed by the result of `choose`, until `patches` are undone.
 
-    A dataset that a strategy distributes is never iterated itself: its substitute is distributed in its place. A
-    dataset that the script's own function builds for a strategy is replaced inside that function; for the workers of a
-    coordinator it is built once in this process, and they build its substitute.
+    That is the same dataset if it is not replaced. A dataset that a strategy distributes is never iterated itself: its
+    substitute is distributed in its place. A dataset that the script's own function builds for a strategy is replaced
+    inside that function; for the workers of a coordinator it is built once in this process, and they build its
+    substitute.
     """
     serving = _Substitution(choose)
     patches.wrap(tensorflow_private.DatasetV2, "__iter__", serving.around_iter)
     patches.wrap(tensorflow_private.Strategy, DATASET, serving.around_distribute)
-    patches.wrap(tensorflow_private.Strategy, FUNCTION, serving.around_distribute_from_function)
+    patches.wrap(tensorflow_private.Strategy, FUNCTION, serving.around_dataset_function)
     patches.wrap(tensorflow_private.ConcreteFunction, tensorflow_private.RUN_FUNCTION, serving.around_function)
     patches.wrap(tf.distribute.coordinator.ClusterCoordinator, COORDINATOR, serving.around_per_worker_dataset)
 
@@ -35,7 +33,7 @@ def substitute(choose: ChooseSubstitute, patches: Patches) -> None:
 class _Substitution:
     """Replacements of the patched methods."""
 
-    def __init__(self, choose: ChooseSubstitute) -> None:
+    def __init__(self, choose: Callable[[Any], Any]) -> None:
         self._choose = choose
         self._tensors: dict[int, tuple[Any, Any]] = {}  # by id: one that a dataset consists of, and its substitute
         self._inspecting = False  # whether pipetune runs the script's dataset function, in which nothing is replaced
@@ -61,9 +59,7 @@ class _Substitution:
     def around_distribute(self, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:
         return original(strategy, self._substitute_of(dataset), options)
 
-    def around_distribute_from_function(
-        self, original: Any, strategy: Any, dataset_fn: Any, options: Any = None
-    ) -> Any:
+    def around_dataset_function(self, original: Any, strategy: Any, dataset_fn: Any, options: Any = None) -> Any:
         def instead(context: Any) -> Any:
             return self._substitute_of(dataset_fn(context))
 

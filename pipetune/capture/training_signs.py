@@ -46,7 +46,7 @@ class TrainingSigns:
         self._started = time.monotonic()
         self._variables = [(variable, variable.numpy()) for variable in _smallest(readable_trainable_variables())]
         self._torch_steps = _TorchSteps()
-        self._jax = {where: array for where, array in _jax_arrays(frame)}
+        self._jax = dict(_jax_arrays(frame))
         self._gap = 1
 
     def describe(self, frame: FrameType | None) -> str:
@@ -115,8 +115,7 @@ def _jax_arrays(frame: FrameType | None) -> Iterator[tuple[tuple[int, str], Any]
         return
     position = 0
     while frame is not None and position < _FRAMES:
-        names = _loop_carried(frame.f_code, frame.f_lasti)
-        for name in sorted(names):
+        for name in sorted(_loop_carried(frame.f_code, frame.f_lasti)):
             value = frame.f_locals.get(name, frame.f_globals.get(name))
             for leaf in jax.tree_util.tree_leaves(value):
                 if isinstance(leaf, jax.Array) and leaf.ndim:
@@ -134,23 +133,17 @@ _STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
 def _loop_carried(code: CodeType, position: int) -> frozenset[str]:
     """Returns the names that the innermost loop around an instruction reads before it stores them, and stores.
 
-    Args:
-        code: of a function or module.
-        position: byte offset of the instruction, as in `frame.f_lasti`.
+    `position` is the byte offset of the instruction, as in `frame.f_lasti`.
     """
     instructions = list(dis.get_instructions(code))
-    loops = [
-        (jump.argval, jump.offset)
-        for jump in instructions
-        if jump.opname.startswith("JUMP_BACKWARD") and jump.argval <= position <= jump.offset
-    ]
+    jumps = [one for one in instructions if one.opname.startswith("JUMP_BACKWARD")]
+    loops = [(jump.argval, jump.offset) for jump in jumps if jump.argval <= position <= jump.offset]
     if not loops:
         return frozenset()
     start, end = min(loops, key=lambda loop: loop[1] - loop[0])
     body = [one for one in instructions if start <= one.offset <= end]
     after = [one for one in body if one.offset > position] + [one for one in body if one.offset <= position]
-    read: set[str] = set()
-    stored: set[str] = set()
+    read, stored = set[str](), set[str]()
     for instruction in after:  # from where the element arrives
         for kind, name in _accesses(instruction):
             if kind == "load" and name not in stored:
@@ -162,11 +155,10 @@ def _loop_carried(code: CodeType, position: int) -> frozenset[str]:
 
 def _accesses(instruction: dis.Instruction) -> Iterator[tuple[str, str]]:
     """Yields ("load" or "store", name) for each variable an instruction accesses; some access two (Python 3.13)."""
-    parts = instruction.opname.split("_")
     names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
     if not instruction.opname.startswith((*_LOADS, *_STORES)):
         return
-    kinds = [part.lower() for part in parts if part in ("LOAD", "STORE")]
+    kinds = [part.lower() for part in instruction.opname.split("_") if part in ("LOAD", "STORE")]
     for kind, name in zip(kinds, names, strict=False):
         if isinstance(name, str):
             yield kind, name

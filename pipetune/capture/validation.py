@@ -92,13 +92,7 @@ def _placed(found: Iterable[_Read], code: CodeType, callers: call_sites.CallPath
 
 
 def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[_Read]:
-    """Yields what statements read.
-
-    Args:
-        body: the statements.
-        known: the values that they see.
-        calls: how many functions inside each other may be followed from here.
-    """
+    """Yields what statements read; from here `calls` functions inside each other may be followed."""
     for statement in body:
         match statement:
             case ast.If(test=test, body=then, orelse=otherwise):
@@ -183,14 +177,7 @@ def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator
 def _read_in_function(
     function: FunctionType, values: Sequence[Any], named: Mapping[str, Any], calls: int
 ) -> Iterator[_Read]:
-    """Yields what a function of the script reads, as `_read_by`.
-
-    Args:
-        function: a Python function.
-        values: of its positional arguments, `UNKNOWN` for those of which none is known.
-        named: the values of its keyword arguments.
-        calls: as in `_read_by`, this one included.
-    """
+    """Yields what a function reads, called with these values, or `UNKNOWN` ones; it is itself one of the `calls`."""
     code, defaults = function.__code__, function.__defaults__ or ()
     tree = tree_of(code.co_filename) if calls else None
     definition = next(iter(call_sites.definitions_of(code, tree)), None) if tree is not None else None

@@ -69,9 +69,8 @@ class WorkerDataset:
         return self._iterator(self._send(self.dataset.take(elements)), like)
 
     def _iterator(self, sent: Any, like: Any) -> Any:
-        return tensorflow_private.wrap_iterators(
-            tensorflow_private.create_on_workers(self.coordinator, _iterate, sent), like
-        )
+        made = tensorflow_private.create_on_workers(self.coordinator, _iterate, sent)
+        return tensorflow_private.wrap_iterators(made, like)
 
     def _send(self, dataset: Any) -> Any:
         if dataset.element_spec != self.dataset.element_spec:

@@ -15,7 +15,6 @@ from pipetune.pipelines.files import named_files
 from pipetune.pipelines.live import LivePipeline
 
 _MOST_FILES = 20_000  # by judgement: a stack takes some microseconds for each
-_CALLBACK_NAMES = "on_"  # what the methods of `keras.callbacks.Callback` begin with
 
 
 class WrittenFiles:
@@ -96,5 +95,5 @@ def _callbacks(tree: ast.Module) -> Iterator[ast.AST]:
     """Yields what Keras calls at the ends of epochs and steps, by its name: methods, arguments of `LambdaCallback`."""
     for node in ast.walk(tree):
         name = node.name if isinstance(node, ast.FunctionDef) else node.arg if isinstance(node, ast.keyword) else None
-        if (name or "").startswith(_CALLBACK_NAMES):
+        if (name or "").startswith("on_"):  # as the methods of `keras.callbacks.Callback`
             yield node

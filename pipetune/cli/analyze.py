@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.cli import command
 from pipetune.cli.answer import Answer, Failure, session_file_of
-from pipetune.cli.command import Subparsers, add_command, add_target, option_strings, target_of
+from pipetune.cli.command import add_target, option_strings, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
@@ -33,33 +33,28 @@ from pipetune.supervisor.target import Target, script_target
 if TYPE_CHECKING:
     from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 
-_DESCRIPTION = """\
+SUMMARY = "measure the input pipeline of a script and find a faster one"
+
+DESCRIPTION = """\
 Runs the script up to its first training step, measures its bottleneck there,
 tries rewrites of its tf.data pipeline, and confirms the best plan with new
 measurements. Variables and files that the training loop changes meanwhile are
 restored. Source files are not changed; see `pipetune apply`."""
 
-_WORKERS_WITH_SERVERS = 2  # default number of workers with --parameter-servers
-_USAGE = """pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]
+USAGE = """pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]
        pipetune analyze --resume SESSION [--budget SECONDS]"""
 
+_WORKERS_WITH_SERVERS = 2  # default number of workers with --parameter-servers
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "analyze",
-        summary="measure the input pipeline of a script and find a faster one",
-        description=_DESCRIPTION,
-        usage=_USAGE,
-    )
+
+def add(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     results = parser.add_argument_group("results")
     results.add_argument(
         "--out",
         metavar="DIR",
         help="results folder: each run is written to DIR/runs/<time>/, and DIR itself shows the last finished run "
-        "(default reports/<script name>/, prefixed with the name of the script's folder if another script uses "
-        "it)",
+        "(default reports/<script name>/, prefixed with the name of the script's folder if another script uses it)",
     )
     results.add_argument(
         "--confidential",
@@ -70,7 +65,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     results.add_argument("--quiet", action="store_true", help="show only errors")
     _add_measurement(parser.add_argument_group("measuring"))
     _add_permissions(parser.add_argument_group("what may be changed"))
-    return parser
 
 
 def _add_measurement(group: argparse._ArgumentGroup) -> None:
@@ -94,9 +88,7 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
         help="training steps per end-to-end window (default: until the rate is stable)",
     )
     group.add_argument(
-        "--dataset",
-        metavar="NAME|all",
-        help="which dataset(s) to tune (default: the one(s) training consumes)",
+        "--dataset", metavar="NAME|all", help="which dataset(s) to tune (default: the one(s) training consumes)"
     )
     group.add_argument(
         "--device",
@@ -136,9 +128,7 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
         "--quick", action="store_true", help="profile in short windows: a first look, with wide intervals"
     )
     group.add_argument(
-        "--cold",
-        action="store_true",
-        help="drop the files the pipeline reads from the page cache before each window",
+        "--cold", action="store_true", help="drop the files the pipeline reads from the page cache before each window"
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="seed of pipetune's random choices (default 0)")
 
@@ -164,10 +154,8 @@ def _add_permissions(group: argparse._ArgumentGroup) -> None:
         "--memory-limit",
         type=command.byte_size,
         metavar="SIZE",
-        help=(
-            "reject plans that need more memory: 512M, 4GiB (default: the memory limit of the container, minus a "
-            "margin)"
-        ),
+        help="reject plans that need more memory: 512M, 4GiB (default: the memory limit of the container, minus a "
+        "margin)",
     )
     group.add_argument(
         "--distribute",
@@ -241,21 +229,16 @@ def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str
 
 
 def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
-    """Returns the request of a session, to go on with its measurements.
-
-    Raises:
-        PipetuneError: the session has nothing to go on with, its script is not there any more, or other options than
-            those that may differ were given.
-    """
+    """Returns the request of a session, to go on with its measurements."""
     if arguments.script or arguments.module:
         raise PipetuneError(
-            "--resume takes no script: it is that of the session.",
-            hint=f"pipetune analyze --resume {arguments.resume}",
+            "--resume takes no script: it is that of the session.", hint=f"pipetune analyze --resume {arguments.resume}"
         )
-    if replace(settings_of(arguments), budget_seconds=Settings().budget_seconds) != Settings() or arguments.out:
+    settings = replace(settings_of(arguments), budget_seconds=Settings().budget_seconds)
+    if settings != Settings() or arguments.workers or arguments.out:
         raise PipetuneError(
-            "--resume goes on with the options of the session: only --budget, --verbose, --quiet and --json can be "
-            "given in addition.",
+            "--resume goes on with the options of the session: only --budget, --time-limit, --verbose, --quiet and "
+            "--json can be given in addition."
         )
     path = Path(arguments.resume)
     session = load(path)
@@ -267,21 +250,15 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
             "The session has no unproven plan to go on with.",
             hint="Analyze the script again, with a larger --budget if time was too short.",
         )
-    target = Target(
-        script=command.script,
-        module=command.module,
-        arguments=command.arguments,
-        directory=command.directory or os.getcwd(),
-    )
+    directory = command.directory or os.getcwd()
+    target = Target(script=command.script, module=command.module, arguments=command.arguments, directory=directory)
     if target.script:
         script_target(target.script, target.arguments)  # raises if it is not there any more
     elif not target.module:
         raise PipetuneError("The session is not of a script: only `pipetune analyze` can go on.")
     settings = replace(command.options, budget_seconds=arguments.budget or command.options.budget_seconds)
-    resumed = str(session_file_of(arguments.resume).resolve())
-    return _request(
-        arguments, target, settings, results_folder_of(path), resumed=resumed, resumptions=command.resumed + 1
-    )
+    resumed, folder = str(session_file_of(arguments.resume).resolve()), results_folder_of(path)
+    return _request(arguments, target, settings, folder, resumed=resumed, resumptions=command.resumed + 1)
 
 
 def _request(
@@ -346,11 +323,7 @@ def settings_of(arguments: argparse.Namespace, place: ClusterTask | None = None)
 
 
 def _excluded_rules(arguments: argparse.Namespace) -> frozenset[str]:
-    """The rules to leave out.
-
-    Raises:
-        PipetuneError: a name is not that of a rule; the hint lists the rules.
-    """
+    """The rules to leave out; raises PipetuneError, whose hint lists the rules, for a name that is not of one."""
     names: frozenset[str] = frozenset().union(*arguments.without)
     if names:
         from pipetune.rewrites import find_rule

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipetune.cli.answer import Answer, lines, session_file_of
-from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import Json
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session import NOTHING_TO_CHANGE, PatchResult, Session, outcome_of
@@ -30,7 +29,9 @@ from pipetune.source.patch_application import (
 )
 from pipetune.supervisor.results_folder import CANDIDATE_PATCH, FINISHED, ResultsFolder, results_folder_of
 
-_DESCRIPTION = """\
+SUMMARY = "apply the patch to the source files"
+
+DESCRIPTION = """\
 Applies the patch of a session to the source files: to all of them or to none.
 The code to change is located by its content, so other parts of the files may
 have been edited since; if that code itself was edited, both versions are shown
@@ -38,8 +39,7 @@ and nothing is written. The original files are kept in the results folder
 (applied.json, originals/), which is all that --revert needs."""
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(subparsers, "apply", summary="apply the patch to the source files", description=_DESCRIPTION)
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "session",
         metavar="SESSION",
@@ -59,7 +59,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="change nothing; exit code 0 if the patch is applied or there is nothing to change, else 1",
     )
     mode.add_argument("--revert", action="store_true", help="revert the patch that was applied last")
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -118,7 +117,6 @@ def newest_session(reports: Path) -> Path:
 
 
 def _print_default_session(folder: Path, session: Session) -> None:
-    """Prints which session is used by default."""
     script, date = shell(*script_words(session)), session.command.date
     about = ", ".join(filter(None, (script, clean(date) if date else "")))
     print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
@@ -132,15 +130,7 @@ def _data(
     diff: str = "",
     notes: Sequence[str] = (),
 ) -> dict[str, Json]:
-    """Returns the answer for programs.
-
-    Args:
-        action: "apply", "check", "diff" or "revert".
-        status: of the patch, after the action; None: not looked at.
-        written: the files that were changed.
-        diff: the patch.
-        notes: what else people are shown.
-    """
+    """Returns the answer for programs; `status` is that of the patch after the action, None where it was not read."""
     return {
         "action": action,
         "state": status.state.value if status else None,
@@ -182,14 +172,10 @@ def _notes_without_patch(session: Session, folder: Path, applied: PatchStatus) -
     for file, state in applied.files:
         if state is PatchState.APPLIED:
             yield f"  {file} has the patch of an earlier session: pipetune apply --revert {_shell_path(folder)}"
-    for run in _patched_runs(folder)[:1]:
-        yield f"  An earlier run holds a patch: pipetune apply {_shell_path(run)}"
-
-
-def _patched_runs(folder: Path) -> list[Path]:
-    """The runs of a results folder that have a patch, newest first."""
-    found = [path for path in folder.glob("runs/*/tuned.patch") if path.stat().st_size]
-    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+    patches = [path for path in folder.glob("runs/*/tuned.patch") if path.stat().st_size]
+    if patches:
+        newest = max(patches, key=lambda path: path.stat().st_mtime)
+        yield f"  An earlier run holds a patch: pipetune apply {_shell_path(newest.parent)}"
 
 
 def _shell_path(path: Path) -> str:

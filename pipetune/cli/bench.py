@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.cli.answer import Answer
-from pipetune.cli.command import Subparsers, add_command, positive_count
+from pipetune.cli.command import positive_count
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
     from benchmarks.suites import Suite
 
-_DESCRIPTION = """\
+SUMMARY = "compare pipetune with its rivals, or measure its accuracy"
+
+DESCRIPTION = """\
 Measures pipetune itself, in a clone of its repository. Compares the plans of
 `pipetune analyze` with rivals on the workloads in examples/: the original script,
 the script with TensorFlow's optimizations off, AUTOTUNE everywhere, the
@@ -32,22 +34,16 @@ With --decisions, analyzes scripts whose right answer is known, and judges the
 answers by a stopwatch of its own. Each run is saved to decisions.json; a run takes
 about three minutes."""
 
+USAGE = "pipetune bench [OPTIONS] [WORKLOAD...] | --accuracy [FIGURE...] | --decisions [CASE...]"
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "bench",
-        summary="compare pipetune with its rivals, or measure its accuracy",
-        description=_DESCRIPTION,
-        usage="pipetune bench [OPTIONS] [WORKLOAD...] | --accuracy [FIGURE...] | --decisions [CASE...]",
-    )
+
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names",
         metavar="WORKLOAD",
         nargs="*",
-        help="folders of examples/: measure only these, even if measured before (default: all that were not "
-        "measured yet); with --accuracy: attribution, bottleneck, prediction, false_positives, overhead, "
-        "sharing",
+        help="folders of examples/: measure only these, even if measured before (default: all that were not measured "
+        "yet); with --accuracy: attribution, bottleneck, prediction, false_positives, overhead, sharing",
     )
     parser.add_argument("--accuracy", action="store_true", help="measure the figures of accuracy.json")
     parser.add_argument("--decisions", action="store_true", help="judge the answers to examples/decisions/cases.toml")
@@ -62,7 +58,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", metavar="DIR", default="reports", help="where results go (default reports)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default 0)")
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -89,11 +84,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 
 def _suite(module: str) -> Suite[Any]:
-    """Returns the figures of `benchmarks.<module>`.
-
-    Raises:
-        PipetuneError: there are none beside the package.
-    """
+    """Returns the figures of `benchmarks.<module>`; raises PipetuneError if there are none beside the package."""
     clone = Path(__file__).resolve().parents[2]
     if not (clone / "benchmarks" / module).is_dir():
         raise PipetuneError(

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pipetune.cli import command
 from pipetune.cli.answer import Answer, lines, session_file_of
-from pipetune.cli.command import Subparsers, add_command
 from pipetune.core import comparison
 from pipetune.core.codec import Json, encode
 from pipetune.core.comparison import SESSION, WARNINGS, GateCheck, GateResult
@@ -146,11 +145,7 @@ def job_summary(gate: Gate) -> list[str]:
 
     Foreign text is in fenced blocks only, where Markdown obeys none of it.
     """
-    lines = [
-        f"### pipetune: {'passed' if gate.passed else 'failed'}",
-        "",
-        *block("\n".join(_facts(gate)), "text"),
-    ]
+    lines = [f"### pipetune: {'passed' if gate.passed else 'failed'}", "", *block("\n".join(_facts(gate)), "text")]
     patch = gate.session.patch
     diff = clean(patch.diff, lines=True).splitlines() if patch else []
     if diff:
@@ -180,15 +175,16 @@ def _fact(name: str, *texts: str) -> str:
     return f"{name:<12}  {clean('  '.join(filter(None, texts)))}"
 
 
-_DESCRIPTION = """\
+SUMMARY = "a CI gate on a session"
+
+DESCRIPTION = """\
 Checks a session; the exit status is 0 if it passed, 1 if it failed. A check
 fails only if the whole confidence interval is on the wrong side of the limit, so
 noise does not fail a build; with --strict, undetermined checks fail too. The
 default check is --max-input-wait 5%."""
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(subparsers, "check", summary="a CI gate on a session", description=_DESCRIPTION)
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument(
         "--max-input-wait",
@@ -224,7 +220,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="json: the same as --json; github: workflow commands, shown at the lines of a pull request; markdown: a "
         "summary of the job, at most 30 lines (default text)",
     )
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -269,11 +264,7 @@ def _gate(arguments: argparse.Namespace) -> Gate:
 
 
 def _data(gate: Gate) -> dict[str, Json]:
-    return {
-        "passed": gate.passed,
-        "checks": [encode(check) for check in gate.checks],
-        "culprit": encode(gate.culprit),
-    }
+    return {"passed": gate.passed, "checks": [encode(check) for check in gate.checks], "culprit": encode(gate.culprit)}
 
 
 def _later_run(session: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from typing import Any
 
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
@@ -41,7 +40,7 @@ def byte_size(text: str) -> int:
     """Returns a size in bytes: 2000000, 512M, 4GiB; units are powers of 1024. Raises as above."""
     found = _SIZE.fullmatch(text.strip())
     size = float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ") if found else 0
-    if size < 1:
+    if not 1 <= size < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 512M or 4GiB")
     return int(size)
 
@@ -54,7 +53,7 @@ def bandwidth(text: str) -> float:
     found = _BANDWIDTH.fullmatch(text.strip())
     power = " KMGT".index(found[2].upper() or " ") if found else 0
     value = float(found[1]) * (1024 if found[3] else 1000) ** power if found else 0.0
-    if not found or not value > 0 or (found[3] and not power):
+    if not found or not 0 < value < math.inf or (found[3] and not power):
         raise argparse.ArgumentTypeError(f"{text!r} is not a bandwidth above 0; write 1GB/s, or in bits 10Gb/s")
     return value if found[4] == "B" else value / 8
 
@@ -105,33 +104,6 @@ def _number(text: str, kind: str) -> float:
     if math.isnan(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not {kind}")
     return value
-
-
-Subparsers = Any  # the class that `add_subparsers` returns is private in argparse
-
-
-def add_command(
-    subparsers: Subparsers, name: str, *, summary: str, description: str, usage: str | None = None
-) -> argparse.ArgumentParser:
-    """Adds the parser of one command and returns it.
-
-    Args:
-        subparsers: what `add_subparsers` returned.
-        name: of the command.
-        summary: one line for the list of commands.
-        description: the text above the options, printed with its line breaks.
-        usage: the usage line; None to let argparse build it.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=description,
-        usage=usage,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
-    return parser
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

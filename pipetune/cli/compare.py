@@ -5,28 +5,22 @@ from __future__ import annotations
 import argparse
 
 from pipetune.cli.answer import Answer, session_file_of
-from pipetune.cli.command import Subparsers, add_command
 from pipetune.core import comparison
 from pipetune.core.codec import encode
 from pipetune.core.comparison import FigureDifference, ItemChanges, machine_difference
 from pipetune.core.session_file import load
 from pipetune.report.words import clean, significant
 
-_DESCRIPTION = """\
+SUMMARY = "what changed between two sessions, with intervals"
+
+DESCRIPTION = """\
 Compares two sessions. A change is reported as better or worse only if its
 confidence interval proves it; figures without an interval show only their ratio."""
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "compare",
-        summary="what changed between two sessions, with intervals",
-        description=_DESCRIPTION,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument("after", metavar="SESSION", help="the later session")
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -63,8 +57,7 @@ def _print_figures(figures: tuple[FigureDifference, ...]) -> None:
     print(f"{'':<{width}}  {'before':>8}  {'after':>8}  change")
     for row in figures:
         before, after = _value(row.before, row.unit), _value(row.after, row.unit)
-        line = f"{row.name:<{width}}  {before:>8}  {after:>8}  {_change(row)}"
-        print(line.rstrip())
+        print(f"{row.name:<{width}}  {before:>8}  {after:>8}  {_change(row)}".rstrip())
 
 
 def _value(value: float | None, unit: str) -> str:

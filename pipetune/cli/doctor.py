@@ -6,33 +6,27 @@ import argparse
 from collections.abc import Iterator
 
 from pipetune.cli.answer import Answer, lines, wrapped
-from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
 from pipetune.report.environment import settings, sides
 from pipetune.report.words import byte_size, clean
 
-_DESCRIPTION = """\
+SUMMARY = "show the resources that TensorFlow detects and those that the container makes available"
+
+DESCRIPTION = """\
 Starts TensorFlow in a separate process and shows the resources of this machine,
 how much of them the container makes available, and what to know before measuring
 here."""
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "doctor",
-        summary="show the resources that TensorFlow detects and those that the container makes available",
-        description=_DESCRIPTION,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "gpu", "tpu"),
         default="auto",
         help="target device; exit code 5 if it is absent (default auto)",
     )
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -43,8 +37,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     """
     from pipetune.supervisor.single_worker import read_machine
 
-    session = read_machine(arguments.device)
-    machine = session.machine
+    machine = read_machine(arguments.device).machine
     if machine is None:
         raise PipetuneError("The worker did not report the machine.", exit_code=1)
     data = encode(machine)
@@ -83,9 +76,8 @@ def _resource_table(machine: Machine) -> Iterator[str]:
 def machine_facts(machine: Machine) -> list[tuple[str, str]]:
     """Returns all other facts about the machine, as rows of name and text."""
     load = "unknown" if machine.load_average is None else f"{machine.load_average:.2f}"
-    cores = f"{machine.cores_affinity} of {machine.cores_host}"
     return [
-        ("cores by affinity", cores),
+        ("cores by affinity", f"{machine.cores_affinity} of {machine.cores_host}"),
         ("memory available", byte_size(machine.memory_available_bytes)),
         ("load average", load),
         ("processor", clean(machine.processor)),

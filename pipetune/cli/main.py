@@ -18,6 +18,8 @@ from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.version import VERSION
 
 COMMANDS = (analyze, apply, run, report, compare, check, size, rules, bench, doctor)
+"""Each has SUMMARY, DESCRIPTION and perhaps USAGE, `add` for its options and `execute`."""
+
 _RUN_TENSORFLOW = (analyze, run, bench, doctor)
 
 _DESCRIPTION = """\
@@ -77,9 +79,18 @@ def build_parser(*, json: bool = False) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pipetune {VERSION}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        subparser = command.add(subparsers)
-        subparser.json = json
-        subparser.set_defaults(command=command.execute, command_name=_name(command), parser=subparser)
+        child = subparsers.add_parser(
+            _name(command),
+            help=command.SUMMARY,
+            description=command.DESCRIPTION,
+            usage=getattr(command, "USAGE", None),  # else argparse makes it
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        child.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+        command.add(child)
+        child.json = json
+        child.set_defaults(command=command.execute, command_name=_name(command), parser=child)
     parser.json = json
     return parser
 
@@ -151,7 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(parsed: argparse.Namespace) -> Answer:
     try:
         if parsed.command_name in map(_name, _RUN_TENSORFLOW):
-            _look_for_tensorflow(quiet=getattr(parsed, "quiet", False))
+            from pipetune.core.requirements import require_tensorflow
+
+            warning = require_tensorflow()
+            if warning and not getattr(parsed, "quiet", False):
+                print(f"pipetune: {warning}", file=sys.stderr)
         answer: Answer = parsed.command(parsed)
         return answer
     except PipetuneError as error:
@@ -162,11 +177,3 @@ def _answer(parsed: argparse.Namespace) -> Answer:
         if parsed.json:  # a mistake in pipetune: its traceback goes to standard error
             Answer(failure=Failure(f"{type(error).__name__}: {error}")).print_object(parsed.command_name)
         raise
-
-
-def _look_for_tensorflow(*, quiet: bool) -> None:
-    from pipetune.core.requirements import require_tensorflow
-
-    warning = require_tensorflow()
-    if warning and not quiet:
-        print(f"pipetune: {warning}", file=sys.stderr)

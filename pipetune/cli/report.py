@@ -7,28 +7,24 @@ import sys
 from pathlib import Path
 
 from pipetune.cli.answer import Answer, lines, session_file_of
-from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import Json
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session_file import load
 from pipetune.core.summary import summary
 
-_FORMATS = ("html", "json", "csv", "markdown", "trace")
+SUMMARY = "show a session in another format"
+
+DESCRIPTION = "Renders an existing session. Nothing is measured or run."
+
 _FORMAT_OF = {".html": "html", ".htm": "html", ".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "report",
-        summary="show a session in another format",
-        description="Renders an existing session. Nothing is measured or run.",
-    )
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument("--open", action="store_true", help="write the HTML report and open it in a browser")
     parser.add_argument(
         "--format",
-        choices=_FORMATS,
+        choices=("html", "json", "csv", "markdown", "trace"),
         help="html writes report.html next to the session; json, csv, markdown and trace are printed (default: print "
         "everything as text); a trace opens in Perfetto",
     )
@@ -41,7 +37,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", metavar="FILE", help="write to this file instead; its suffix decides on the format where none is given"
     )
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:

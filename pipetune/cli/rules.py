@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines, wrapped
-from pipetune.cli.command import Subparsers, add_command
-from pipetune.core.codec import Json
 
-if TYPE_CHECKING:
-    from pipetune.rewrites.rule import Rule
+SUMMARY = "every rule: what it does, when it is legal, its safety"
+
+DESCRIPTION = "Lists all rewrite rules, or describes one of them."
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "rules",
-        summary="every rule: what it does, when it is legal, its safety",
-        description="Lists all rewrite rules, or describes one of them.",
-    )
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="one rule: parallel-map")
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -33,21 +23,12 @@ def execute(arguments: argparse.Namespace) -> Answer:
     """
     from pipetune.rewrites import find_rule, find_rules
 
+    rules = (find_rule(arguments.name),) if arguments.name else find_rules()
+    data = [{"name": one.name, "summary": one.summary, "legality": one.legality, "safety": one.safety} for one in rules]
     if arguments.name:
-        rule = find_rule(arguments.name)
-        texts = (("what", rule.summary), ("legal", rule.legality), ("safety", rule.safety))
-        shown = [wrapped(text, first=f"  {title:<7} ", rest=" " * 10) for title, text in texts]
-        return Answer(_data([rule]), lines(rule.name, *shown))
-    rules = find_rules()
-    width = max(len(rule.name) for rule in rules) + 2
-    shown = [wrapped(rule.summary, first=f"{rule.name:<{width}}", rest=" " * width) for rule in rules]
-    return Answer(_data(rules), lines(*shown))
-
-
-def _data(rules: Sequence[Rule]) -> dict[str, Json]:
-    return {
-        "rules": [
-            {"name": rule.name, "summary": rule.summary, "legality": rule.legality, "safety": rule.safety}
-            for rule in rules
-        ]
-    }
+        texts = (("what", rules[0].summary), ("legal", rules[0].legality), ("safety", rules[0].safety))
+        shown = [rules[0].name, *(wrapped(text, first=f"  {title:<7} ", rest=" " * 10) for title, text in texts)]
+    else:
+        width = max(len(rule.name) for rule in rules) + 2
+        shown = [wrapped(rule.summary, first=f"{rule.name:<{width}}", rest=" " * width) for rule in rules]
+    return Answer({"rules": data}, lines(*shown))

@@ -6,26 +6,22 @@ import argparse
 from pathlib import Path
 
 from pipetune.cli.answer import Answer, Failure
-from pipetune.cli.command import Subparsers, add_command, add_target, target_of
+from pipetune.cli.command import add_target, target_of
 from pipetune.core.plan_file import PLAN_FILE, load_plan
 
-_DESCRIPTION = """\
+SUMMARY = "run a script with a plan applied, source untouched"
+
+DESCRIPTION = """\
 Runs the script to its end, as Python would: nothing is measured, stopped or
 suppressed. The plan is applied to the dataset for which it was made. A plan for
 another pipeline is refused with the first operator that differs."""
 
+USAGE = "pipetune run --plan PLAN (SCRIPT | -m MODULE) [ARGUMENTS...]"
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "run",
-        summary="run a script with a plan applied, source untouched",
-        description=_DESCRIPTION,
-        usage="pipetune run --plan PLAN (SCRIPT | -m MODULE) [ARGUMENTS...]",
-    )
+
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", required=True, metavar="PLAN", help="plan.json, or the folder that holds it")
     add_target(parser)
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pipetune.cli import command
 from pipetune.cli.answer import Answer, session_file_of
-from pipetune.cli.command import Subparsers, add_command
+from pipetune.cli.command import bandwidth, factor, milliseconds, positive_count
 from pipetune.core.codec import Json, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
@@ -15,7 +14,9 @@ from pipetune.core.session_file import load
 from pipetune.core.sizing import Origin, Sizing, TrainingJob
 from pipetune.report.places import places_of
 
-_DESCRIPTION = """\
+SUMMARY = "estimate the input resources that a job on more machines needs"
+
+DESCRIPTION = """\
 Sizes a larger job from the costs that a session measured on this machine: cores
 per host and whether one host can feed its replicas, tf.data service workers,
 storage and network bandwidth, files, memory, and where and why it stops scaling.
@@ -23,63 +24,49 @@ Nothing is measured or run. Results that need a value neither in the session nor
 given by an option are omitted, with a note."""
 
 
-def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = add_command(
-        subparsers,
-        "size",
-        summary="estimate the input resources that a job on more machines needs",
-        description=_DESCRIPTION,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument("--dataset", metavar="NAME", help="which dataset (default: the first one with measured costs)")
     job = parser.add_argument_group("the job")
-    job.add_argument(
-        "--replicas", type=command.positive_count, required=True, metavar="N", help="total number of replicas"
-    )
+    job.add_argument("--replicas", type=positive_count, required=True, metavar="N", help="total number of replicas")
     job.add_argument(
         "--step-time",
-        type=command.milliseconds,
+        type=milliseconds,
         metavar="MS",
         help="duration of a training step on those machines (default: that of the model alone, as measured here)",
     )
     job.add_argument(
         "--per-host",
-        type=command.positive_count,
+        type=positive_count,
         metavar="N",
         help="replicas per host, fed by one input pipeline (default: the number of accelerators detected here, else 1)",
     )
     job.add_argument(
         "--batch",
-        type=command.positive_count,
+        type=positive_count,
         metavar="N",
         help="examples per replica and step (default: the batch size of the script)",
     )
     there = parser.add_argument_group("the machines")
     there.add_argument(
-        "--cores", type=command.positive_count, metavar="N", help="cores of one host (default: as available here)"
+        "--cores", type=positive_count, metavar="N", help="cores of one host (default: as available here)"
     )
     there.add_argument(
         "--worker-cores",
-        type=command.positive_count,
+        type=positive_count,
         metavar="N",
         help="cores of one tf.data service worker (default: as available here)",
     )
     there.add_argument(
         "--storage-bandwidth",
-        type=command.bandwidth,
+        type=bandwidth,
         metavar="RATE",
         help="total bandwidth of the storage for all hosts: 1GB/s",
     )
+    there.add_argument("--network", type=bandwidth, metavar="RATE", help="network bandwidth into one host: 10Gb/s")
     there.add_argument(
-        "--network", type=command.bandwidth, metavar="RATE", help="network bandwidth into one host: 10Gb/s"
+        "--compression", type=factor, metavar="FACTOR", help="compression ratio that the tf.data service achieves: 2.5"
     )
-    there.add_argument(
-        "--compression",
-        type=command.factor,
-        metavar="FACTOR",
-        help="compression ratio that the tf.data service achieves: 2.5",
-    )
-    return parser
 
 
 def execute(arguments: argparse.Namespace) -> Answer:
@@ -120,11 +107,7 @@ _MEASURE_HINT = "`pipetune analyze --no-trials SCRIPT` measures the costs of an 
 
 
 def _dataset(session: Session, name: str | None) -> DatasetResult:
-    """The dataset called `name`; without a name, the first one with measured costs.
-
-    Raises:
-        PipetuneError: there is no such dataset, or its costs were not measured.
-    """
+    """The dataset called `name`; without a name, the first one with measured costs."""
     measured = [one for one in session.datasets if one.profile is not None]
     if name is None:
         if not measured:
@@ -146,11 +129,7 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
 
 
 def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine) -> TrainingJob:
-    """The job from the options; for options not given, values that the session measured.
-
-    Raises:
-        PipetuneError: the step time is unknown, or was measured with another batch size than --batch.
-    """
+    """The job from the options; for options not given, values that the session measured."""
     assert result.profile is not None
     step = arguments.step_time or result.profile.consumer.bound_seconds
     if not step:

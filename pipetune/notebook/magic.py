@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import keyword
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -16,8 +18,6 @@ from pipetune.notebook.tuning import CellTuning
 from pipetune.supervisor.user_files import warnings
 from pipetune.tuned_session import TunedSession
 
-_NAME = "_pipetune"
-
 
 class _Parser(argparse.ArgumentParser):
     """Raises a UsageError, which IPython shows in one line."""
@@ -30,7 +30,7 @@ def _parser() -> _Parser:
     parser = _Parser("%%pipetune", add_help=False, allow_abbrev=False)
     parser.add_argument("--budget", type=float, default=Settings().budget_seconds)
     parser.add_argument("--allow", action="append", default=[])
-    parser.add_argument("name", nargs="?", default=_NAME)
+    parser.add_argument("name", nargs="?", default="_pipetune")
     return parser
 
 
@@ -42,10 +42,10 @@ def run(line: str, cell: str) -> TunedSession | None:
         BaseException: what the cell raised, or what ended the measurements.
     """
     given = _parser().parse_args(line.split())
-    if not given.name.isidentifier():
+    if not given.name.isidentifier() or keyword.iskeyword(given.name):
         raise UsageError(f"%%pipetune: {given.name!r} is not a name that the session can be bound to.")
-    if not given.budget > 0:
-        raise UsageError("%%pipetune: --budget takes seconds above 0.")
+    if not 0 < given.budget < math.inf:
+        raise UsageError("%%pipetune: --budget takes a number of seconds above 0.")
     try:
         allow = consents_of(word for words in given.allow for word in words.split(",") if word)
     except ValueError as error:

@@ -32,8 +32,6 @@ from pipetune.timing.iterators import free_iterators, shortened_pauses
 
 _MOST_BYTES = 64 * 2**20  # of one array, by judgement: what a step changes is a counter or a weight, no data set
 
-_COPIED = (list, dict, set, bytearray, deque)
-
 
 class NamespaceCopy:
     """A copy of the names, and of the contents of the lists, dictionaries, sets and arrays that they refer to.
@@ -51,13 +49,16 @@ class NamespaceCopy:
         """Binds the names as they were, and puts the contents back."""
         for value, content in self._contents:
             _put_back(value, content)
+            if isinstance(value, dict) and list(value) != list(content):  # the order
+                for key in content:
+                    value[key] = value.pop(key)
         _put_back(self._namespace, self._names)
 
 
 def _can_be_copied(value: Any) -> bool:
     if type(value) is np.ndarray:  # no subclass, whose items may have their own meaning
         return bool(value.flags.writeable) and value.nbytes <= _MOST_BYTES
-    return type(value) in _COPIED
+    return type(value) in (list, dict, set, bytearray, deque)
 
 
 def _put_back(value: Any, content: Any) -> None:
@@ -77,9 +78,6 @@ def _put_back(value: Any, content: Any) -> None:
     else:
         value[:] = content
 
-
-Work = Callable[[Consumption, Consumer, ObservedScript], None]
-"""Works on the training pipeline of the cell."""
 
 _MOST_STATES = 16  # taken of the process: each scans all live objects, and a cell may begin thousands of loops
 _KEPT_STATES = 8  # of loops that may still train: each has a copy of all variables
@@ -103,7 +101,7 @@ class ObservedCell:
     def __init__(
         self,
         namespace: dict[str, Any],
-        work: Work,
+        work: Callable[[Consumption, Consumer, ObservedScript], None],
         *,
         undo_folder: str = "",
         silence: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
@@ -117,10 +115,8 @@ class ObservedCell:
             silence: makes a context manager in which nothing is shown of what the measured steps print.
         """
         self._namespace, self._work, self._undo_folder, self._silence = namespace, work, undo_folder, silence
-        opened_before = [f"/proc/self/fd/{found[0]}" for found in writable_descriptors()]
-        self._journal = undo.open_journal(
-            undo_folder, ignored_files=[*opened_before, *writable_mappings()], ends_process=False
-        )
+        open_before = [*(f"/proc/self/fd/{found[0]}" for found in writable_descriptors()), *writable_mappings()]
+        self._journal = undo.open_journal(undo_folder, ignored_files=open_before, ends_process=False)
         self._files = FileProtection(self._journal)
         self.script = ObservedScript(self._on_training, on_iteration=self._on_loop)
         if self._journal is not None:
@@ -146,7 +142,7 @@ class ObservedCell:
 
         Args:
             cell: calls its code.
-            extends_loops: whether that was compiled with extended loops (`range_loops`).
+            extends_loops: whether that was compiled with extended loops (`capture.loops`).
 
         Raises:
             BaseException: whatever the cell raised before training or in a measured step, or the work raised.

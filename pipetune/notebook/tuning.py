@@ -84,9 +84,7 @@ class CellTuning:
             except BaseException as error:
                 _show_as_of_cell(error, self._code.co_filename, self._shell)
                 raise
-        if self._journal is None:
-            return None
-        return finished(self._journal.session)
+        return finished(self._journal.session) if self._journal is not None else None
 
     def interrupted(self) -> TunedSession | None:
         """Returns the session as far as it was measured; None if nothing was."""
@@ -173,7 +171,11 @@ def _number_of_running_cell(shell: Any) -> int:
 
 def _show_as_of_cell(error: BaseException, file: str, shell: Any) -> None:
     """Makes IPython show an exception of the cell as if nothing else had run; one of pipetune stays as it is."""
-    frames = list(_frames(error.__traceback__))
+    frames: list[TracebackType] = []
+    outer = error.__traceback__
+    while outer is not None:
+        frames.append(outer)
+        outer = outer.tb_next
     names = [frame.tb_frame.f_code.co_filename for frame in frames]
     if file not in names:
         return
@@ -183,9 +185,3 @@ def _show_as_of_cell(error: BaseException, file: str, shell: Any) -> None:
             shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     render = shell.InteractiveTB.structured_traceback
     error._render_traceback_ = lambda: render(type(error), error, shown, tb_offset=0)  # type: ignore[attr-defined]
-
-
-def _frames(outer: TracebackType | None) -> Iterator[TracebackType]:
-    while outer is not None:
-        yield outer
-        outer = outer.tb_next

@@ -60,6 +60,7 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("def run(options, n=0):\n    for x in data:\n        n += 1\n        if options.steps and n >= options.steps:\n"
      "            return\nrun(options)\n", None),
     ("for n, x in enumerate(data):\n    if not options.few:\n        break\n", None),
+    ("for x in data:\n    if options.few is None or data == None:\n        break\n", None),
     ("for n, x in enumerate(data):\n    if config['steps'] and n >= config['steps']:\n        break\n", None),
     ("for epoch in ever:\n    for x in loader:\n        if debug:\n            break\n", None),
     # It may be left.
@@ -70,6 +71,9 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for n in ever:\n    next(iter(loader))\n", WayOut.NEXT),
     ("for n in ever:\n    it = loader.__iter__()\n    next(it)\n", WayOut.NEXT),
     ("for n, x in enumerate(data):\n    if n == options.few:\n        break\n", WayOut.FOR),
+    ("for x in data:\n    found = other.count(x) or None\n    if found is None:\n        break\n", WayOut.FOR),
+    ("for x in data:\n    found = other.count(x) or None\n    if found == None:\n        break\n", WayOut.FOR),
+    ("for x in data:\n    if options.steps is None:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    debug = n == 1\n    if debug:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    if options.steps:\n        pass\n    elif n:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    options.steps = 1\n    if n == options.steps:\n        break\n", WayOut.FOR),
@@ -119,6 +123,7 @@ def ways_out(folder: Path, text: str) -> set[tuple[WayOut | None, int]]:
         ("for n, x in enumerate(data):\n    if n >= 600 or x > 9:\n        break\n", 0),
         ("n = 0\nfor x in data:\n    n += 1\n    if x:\n        n += 1\n    if n >= 600:\n        break\n", 0),
         ("for n, x in enumerate(data, 5):\n    if n >= 600:\n        break\n", 0),
+        ("for n, x in enumerate(data, start=5):\n    if n >= 600:\n        break\n", 0),
         ("for n, x in enumerate(data):\n    if n % 600 == 0:\n        break\n", 0),
         ("for n, x in zip(range(9), data):\n    pass\n", 0),
     ],

@@ -61,6 +61,7 @@ FUNCTIONS = {
     "take": ("", "for numbers in data.take(2):\n        take(numbers)", "train"),
     "count": ("", "begun = iter(data)\n    for _ in tf.range(2):\n        take(next(begun))", "train"),
     "nothing": ("", "for numbers in data.take(0):\n        take(numbers)", "train"),
+    "one step of an epoch": ("ready = iter(train)\n", "take(next(data))", "ready, tf.constant(n)"),
 }
 
 
@@ -249,7 +250,12 @@ def test_input_alone_is_measured(monkeypatch: pytest.MonkeyPatch, name: str, val
 
 @pytest.mark.parametrize(
     ("name", "when", "every", "in_steps"),
-    [("epoch", "", 1, False), ("steps", "", 40, True), ("one step", "if n % 5 == 0:\n        ", 5, True)],
+    [
+        ("epoch", "", 1, False),
+        ("steps", "", 40, True),
+        ("one step", "if n % 5 == 0:\n        ", 5, True),
+        ("one step of an epoch", "if n % 5 == 0:\n        ", 5, True),
+    ],
 )
 def test_validation_after_calls_is_counted_in_their_steps(name: str, when: str, every: int, in_steps: bool) -> None:
     def evaluate(data: Any) -> None:

@@ -166,6 +166,13 @@ def test_fit_is_training_and_does_not_return(library: str) -> None:
     assert found.roles == {"check": "validation", "train": "training"}
 
 
+@pytest.mark.parametrize(("often", "every"), [(3, 3), ([1, 10], 5), ([2, 30], 10), ([4, 8, 9], 4)])
+def test_epochs_from_one_validation_to_the_next(often: int | list[int], every: int) -> None:
+    how = {"validation_freq": often, "epochs": 10}
+    found = run_text("train, check = pairs(), pairs()\nmodel.fit(train, validation_data=check, **how)", {"how": how})
+    assert [use.every for use in found.script.uses if use.role == "validation"] == [every]
+
+
 @pytest.mark.parametrize(
     ("text", "epochs", "certain"),
     [
@@ -187,6 +194,7 @@ def test_epochs_are_certain_where_data_are_read_once(text: str, epochs: int | No
     ("text", "later"),
     [
         ("model.fit(train.take(3))\nmodel.fit(train, epochs=9)", "trains on train in line 3, too: --dataset train"),
+        ("model.fit(train.take(3))\nmodel.fit(epochs=9, x=train)", "trains on train in line 3, too: --dataset train"),
         ("model.fit(train)\nmodel.fit(x=train, epochs=9)\nmodel.fit(other)", ""),
         ("model.fit(x=train)\nother = pairs()\nmodel.fit(x=other)\nmodel.fit(model)", ""),
     ],

@@ -25,6 +25,10 @@ CASES = {
     "in a finally block itself": ("try:\n    pass\nfinally:\n    look()", "its remaining code did not run"),
     "in an except clause": ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    look()\nfinally:\n    pass",
         "its remaining code and 1 finally block did not run"),
+    "in a group of exceptions": ("try:\n    look()\nexcept* ValueError:\n    pass\nfinally:\n    pass",
+        "its remaining code and 1 finally block did not run"),
+    "asynchronous": ("import asyncio\nasync def main():\n    async with asyncio.Lock():\n        look()\n"
+        "asyncio.run(main())", "its remaining code and 1 with block did not run"),
     "without finally": ("try:\n    look()\nexcept ValueError:\n    pass", "its remaining code did not run"),
     "behind a block": ("with open(__file__):\n    pass\nlook()", "its remaining code did not run"),
     "of the functions that it stands in, and no others": (

@@ -93,6 +93,7 @@ NOT_READ = {
     "the first element": "looks(val)",
     "unless it talks": "loop_over(val, verbose=True)",
     "some steps of it": "loss = every or model.fitted.evaluate(val, steps=3)",
+    "unless there is no loss": "loss = looks(val)\n    if loss is None:\n        break\n    loop_over(val)",
     "another in each epoch": "val = val.skip(0)\n    loop_over(val)",
     "what is no dataset": "loop_over([1, 2])",
     "in a lambda": "look(val)",
@@ -125,6 +126,8 @@ STEPS = {  # the iterator is made before the loops
     "for n in last:\n    for i in tqdm(range(4, 9)):\n        next(it)\n    if n % 2 == 0:\n        loop_over(val)": 10,
     "def go(count):\n    for i in range(count):\n        next(it)\nfor n in last:\n    go(7)\n    loop_over(val)": 7,
     "for x in it:\n    if step % 5 == 0:\n        loop_over(val)": 5,
+    "for n in last:\n    for i in list(range(3)) * 5:\n        next(it)\n    loop_over(val)": None,  # how many?
+    "for n in last:\n    for i, k in zip(range(9), last):\n        next(it)\n    loop_over(val)": None,
     "for i in range(10):\n    next(it)\n    loop_over(val)": None,  # each step: this is no validation
     "for n in range(9):\n    for i in it:\n        pass\n    loop_over(val)": None,  # of how many steps?
     "while True:\n    next(it)\n    if over():\n        loop_over(val)": None,

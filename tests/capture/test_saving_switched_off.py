@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("tensorflow")
+
+from pipetune.capture import protection
+from pipetune.core import file_events
 from tests.starting import search_path
 
 pytestmark = pytest.mark.tensorflow
@@ -107,6 +111,25 @@ try:
 finally:
     model.save("u.keras")
 """
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "made"),
+    [
+        ("Model.save", "model.keras", "file"),
+        ("Model.save_weights", "model.weights.h5", "file"),
+        ("keras.save_model", "export", "folder"),
+        ("Model.export", "export", ""),
+        ("Model.save", "missing/export", ""),
+    ],
+)
+def test_what_is_not_saved_is_created_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, path: str, made: str
+) -> None:
+    monkeypatch.setattr(file_events, "current_journal", object)
+    place = tmp_path / path
+    protection.on_suppressed_call(name, (None, place), {})
+    assert {"file": place.is_file(), "folder": place.is_dir()}.get(made, not place.exists())
 
 
 def test_disabled_saving_writes_nothing_until_the_process_ends(tmp_path: Path) -> None:

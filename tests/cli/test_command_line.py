@@ -181,8 +181,9 @@ def test_values_of_options(parse: Callable[[str], float], values: dict[str, floa
 @pytest.mark.parametrize(
     ("parse", "texts"),
     [
-        (command.byte_size, ("", "M", "-1", "0", "1X", "1e9G", "nan")),
+        (command.byte_size, ("", "M", "-1", "0", "1X", "1e9G", "nan", "9" * 400)),
         (command.bandwidth, ("", "1", "1G", "10GB", "-1GB/s", "0B/s", "1XB/s", "nan", "1iB/s", "1 gb / s")),
+        (command.bandwidth, (f"{'9' * 400}B/s",)),
         (command.share, ("5", "-1%", "101%", "nan", "x", "%")),
         (command.factor, ("0", "-1", "inf", "x")),
         (command.milliseconds, ("0", "-3", "nan", "inf")),

@@ -351,11 +351,11 @@ def test_resumed_request_is_that_of_the_session(
     one = session_file.load("reports/train")
     options = Settings(seed=7, budget_seconds=40.0)
     session_file.save(with_part(one, "command", options=options), "reports/train/session.json")
-    for more in ("", "--budget 90"):
+    for more in ("", "--budget 90 --time-limit 5"):
         assert pipetune(f"analyze --resume reports/train {more} --quiet") == (0, "", "")
     first, second = asked
     assert first.target.script == str(unproven) and first.settings == options
-    assert second.settings.budget_seconds == 90.0
+    assert (second.settings.budget_seconds, second.limits.phases["capture"]) == (90.0, 5.0)
     assert first.resumptions == 1 and Path(first.resumed).name == "session.json"
     assert first.results.root == Path("reports/train").resolve()
 
@@ -366,6 +366,7 @@ def test_resumed_request_is_that_of_the_session(
         ("train.py", "--resume takes no script"),
         ("--allow reorder", "--resume goes on with the options of the session"),
         ("--out elsewhere", "--resume goes on with the options of the session"),
+        ("--workers 1", "only --budget, --time-limit, --verbose, --quiet and --json can be given"),
     ],
 )
 def test_resume_takes_nothing_that_the_session_says(unproven: Path, pipetune: Shell, words: str, says: str) -> None:

@@ -8,12 +8,27 @@ from pipetune.core.errors import PipetuneError
 
 pytest.importorskip("IPython", reason="IPython is not installed")
 
+from IPython.core.error import UsageError
 from IPython.testing.globalipapp import get_ipython
 
 from pipetune.notebook import magic
 from pipetune.notebook.tuning import CellTuning
 
 pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--budget inf", "--budget takes a number of seconds above 0"),
+        ("--budget nan", "--budget takes a number of seconds above 0"),
+        ("2nd", "'2nd' is not a name"),
+        ("class", "'class' is not a name"),
+    ],
+)
+def test_wrong_arguments_are_refused(line: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        magic.run(line, "1")
 
 
 def test_error_is_shown_without_frames(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,15 @@ def test_names_and_contents_are_put_back() -> None:
     assert (names["step"], names["gone"], "x" in names) == (1, 2, False)
 
 
+def test_order_of_a_dict_is_put_back() -> None:
+    losses, others = {"train": 1.0, "val": 2.0, "test": 3.0}, {"a": 1}
+    before = NamespaceCopy({"losses": losses, "others": others})
+    losses["train"] = losses.pop("train")
+    losses["new"] = losses.pop("val")
+    before.restore()
+    assert list(losses.items()) == [("train", 1.0), ("val", 2.0), ("test", 3.0)] and others == {"a": 1}
+
+
 def test_namespaces_among_the_values_stay_whole() -> None:
     """`exec` adds `__builtins__` to its names, and `names = globals()` the names themselves."""
     names: dict[str, Any] = {}
