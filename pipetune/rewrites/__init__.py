@@ -38,13 +38,11 @@ def find_rule(name: str) -> Rule:
     Raises:
         PipetuneError: no rule has this name; the hint lists the valid names.
     """
-    rules = find_rules()
-    for rule in rules:
-        if rule.name == name:
-            return rule
-    names = [rule.name for rule in rules]
+    rules = {rule.name: rule for rule in find_rules()}
+    if name in rules:
+        return rules[name]
     raise PipetuneError(
-        f"There is no rule called {name!r}.{did_you_mean(name, names)}", hint="Rules: " + ", ".join(names)
+        f"There is no rule called {name!r}.{did_you_mean(name, rules)}", hint="Rules: " + ", ".join(rules)
     )
 
 
@@ -71,13 +69,8 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
             edited = apply_edits(context.pipeline, proposal.edits)
             proposal = _with_fusion_safety(proposal, context, edited)
             same = rewrites.get(identity := repr(proposal.edits))
-            if why_not := find_conflict(context, [proposal]):
-                silences.append(NoProposal(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
-            elif cache := _cache_downstream(proposal, idle):
-                why = f"Nothing upstream of {describe_operator(cache)} runs after the first epoch."
+            if why := _obstacle(proposal, context, idle):
                 silences.append(NoProposal(proposal.rule, proposal.node, why))
-            elif proposal.predicted_bytes > context.memory_limit_bytes:
-                silences.append(_exceeds_memory(proposal, context.memory_limit_bytes))
             elif same is None:
                 rewrites[identity] = proposal
             elif proposal.equal_is_enough:
@@ -86,10 +79,17 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
     return list(rewrites.values()), list(dict.fromkeys(silences))
 
 
-def _cache_downstream(rewrite: Rewrite, idle: Mapping[str, Node]) -> Node | None:
-    """Returns the cache that has the output of all operators that a rewrite changes; None if there is none."""
+def _obstacle(rewrite: Rewrite, context: RuleContext, idle: Mapping[str, Node]) -> str:
+    """Returns why no plan may contain a rewrite, a sentence; "" if one may. `idle` has the caches downstream by id."""
+    if conflict := find_conflict(context, [rewrite]):
+        return f"{conflict[0].upper()}{conflict[1:]}."
     named = [name for edit in rewrite.edits for name in named_operators(edit)]
-    return idle[named[0]] if named and all(name in idle for name in named) else None
+    if named and all(name in idle for name in named):
+        return f"Nothing upstream of {describe_operator(idle[named[0]])} runs after the first epoch."
+    if rewrite.predicted_bytes > context.memory_limit_bytes:
+        needed, limit = format_bytes(rewrite.predicted_bytes), format_bytes(context.memory_limit_bytes)
+        return f"{rewrite.summary} This would need {needed} more memory, above the limit of {limit}."
+    return ""
 
 
 def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:
@@ -99,11 +99,3 @@ def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline
     if fused_shuffles(edited) == fused_shuffles(context.pipeline):
         return rewrite
     return replace(rewrite, safety=Safety.REORDERS, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))
-
-
-def _exceeds_memory(rewrite: Rewrite, limit: float) -> NoProposal:
-    why = (
-        f"{rewrite.summary} This would need {format_bytes(rewrite.predicted_bytes)} more memory, above the "
-        f"limit of {format_bytes(limit)}."
-    )
-    return NoProposal(rewrite.rule, rewrite.node, why)

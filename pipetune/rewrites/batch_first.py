@@ -46,8 +46,7 @@ def _obstacle(node: Node, context: RuleContext) -> str:
     """Returns why the function of a map must be called on single elements; "" if it may be called on batches."""
     if node.function is None:
         return "nothing is known about its function"
-    outside = describe_external_dependency(node)
-    if outside:
+    if outside := describe_external_dependency(node):
         return f"its function {outside}"
     if errors_are_ignored(node, context):
         return (
@@ -112,10 +111,8 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
     class asks for consent to something else only.
     """
     edits: list[Edit] = []
-    inexact: set[str] = set()
-    for node in maps:
-        known = _on_batches(node)
-        inexact |= set(known.inexact)
+    calls = [_on_batches(node) for node in maps]
+    for node, known in zip(maps, calls, strict=True):
         form = ReplaceFunction(node.id, known.form, known.digest)
         if known.cut is None:
             edits += [Move(node.id, batch.id), form]
@@ -123,16 +120,17 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
         split = SplitFunction(node.id, known.cut)
         first = ReplaceFunction(split.head, known.cut.head_on_batches, known.cut.head)
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
-    drawing = any(draws_random_numbers(node) for node in maps)
+    inexact = {name for known in calls for name in known.inexact}
+    drawing = any(map(draws_random_numbers, maps))
     reorders = short_batch_may_overtake(batch, maps, context)
     own = Safety.REORDERS if reorders else Safety.STATISTICAL if drawing else Safety.EXACT
     safety = max(rewrite.safety, Safety.APPROXIMATE if inexact else own)
-    notes = list(_numeric_notes(inexact, zero_signs=any(_on_batches(node).zero_signs for node in maps)))
-    if any(_on_batches(node).form is FunctionVariant.VECTORIZED for node in maps):
+    notes = list(_numeric_notes(inexact, zero_signs=any(known.zero_signs for known in calls)))
+    if any(known.form is FunctionVariant.VECTORIZED for known in calls):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")
     if drawing:
         notes.append("Each row of a batch has random draws of its own, but other ones than before.")
-    if any(_on_batches(node).cut is not None for node in maps):
+    if any(known.cut is not None for known in calls):
         notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
     return replace(
         rewrite,
@@ -203,18 +201,17 @@ VECTORIZE_MAP_RULE = Rule(
     name=VECTORIZE_MAP,
     summary="Batches first and calls the map's function once per batch, if that gives the same rows.",
     legality=(
-        "The function is traced on batches and must correspond, op by op, to the function of single elements "
-        "with one additional axis for each op, including axes, slices, shapes, attributes and constants. If "
-        "that cannot be shown, it is called through tf.vectorized_map, provided that TensorFlow converts all "
-        "of its ops correctly, which was tested for each op, and without a loop. Of a tf.cond, each row takes its own "
-        "side, if both sides return one static shape and their ops work for no rows, which was tested, too. Never for "
-        "a function with state, Python, other control flow or validation of values; never with a cast of floats that "
-        "may not fit in a small integer, because batches are cast differently; never if a component of the "
-        "map's input has no fixed shape. A function that draws random numbers is called through tf.vectorized_map, "
-        "where tf.random.uniform, normal and truncated_normal draw for each row, if nothing else in it draws. The "
-        "batch must be a plain one, and only operators that pass elements through unchanged may be in between "
-        "(shuffle, repeat, take, skip, shard, prefetch). Values are compared on real elements before the rewrite "
-        "enters a plan."
+        "The function is traced on batches and must correspond, op by op, to the function of single elements with one "
+        "additional axis for each op, including axes, slices, shapes, attributes and constants. If that cannot be "
+        "shown, it is called through tf.vectorized_map, provided that TensorFlow converts all of its ops correctly, "
+        "which was tested for each op, and without a loop. Of a tf.cond, each row takes its own side, if both sides "
+        "return one static shape and their ops work for no rows, which was tested, too. Never for a function with "
+        "state, Python, other control flow or validation of values; never with a cast of floats that may not fit in a "
+        "small integer, because batches are cast differently; never if a component of the map's input has no fixed "
+        "shape. A function that draws random numbers is called through tf.vectorized_map, where tf.random.uniform, "
+        "normal and truncated_normal draw for each row, if nothing else in it draws. The batch must be a plain one, "
+        "and only operators that pass elements through unchanged may be in between (shuffle, repeat, take, skip, "
+        "shard, prefetch). Values are compared on real elements before the rewrite enters a plan."
     ),
     safety=(
         "EXACT if every op gives the same bits on batches, except for the sign of a zero after relu, minimum, "

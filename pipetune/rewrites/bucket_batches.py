@@ -49,9 +49,8 @@ def _may_be_bucketed(node: Node, padding: PaddingShares, context: RuleContext) -
     """Whether buckets would keep the elements of an epoch and save enough."""
     if padding.why_not or padding.saved_share < MIN_SAVED_SHARE:
         return False
-    if node.argument("drop_remainder"):  # the last batch of each bucket would be dropped
-        return False
-    if context.partial_read:  # elements of rare lengths would never be delivered
+    # The last batch of each bucket would be dropped, or elements of rare lengths would never be delivered.
+    if node.argument("drop_remainder") or context.partial_read:
         return False
     return all(
         below.op in _ALLOWED_DOWNSTREAM and (below.op != "map" or is_stateless(below))

@@ -72,11 +72,8 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
     """Yields proposals and why there are no others, for Python that repeats or not, as the context has it."""
     output = context.pipeline.output
     if context.partial_read:
-        yield NoProposal(
-            NAME,
-            output.id,
-            "No cache: a consumer stops before the end of the data, so the cache would never be complete.",
-        )
+        why = "a consumer stops before the end of the data, so the cache would never be complete"
+        yield NoProposal(NAME, output.id, f"No cache: {why}.")
         return
     places: list[CachePosition] = []
     stopped: NoProposal | None = None
@@ -132,9 +129,8 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
     needed = {place.node.id, *(one.id for one in context.pipeline.upstream(place.node.id))} & rebuilt
     after = describe_operator(place.node)
     if needed <= context.buildable_once:
-        why = (
-            f"builds it again, so a cache would always be empty. Built once, before the loop, and cached after {after}"
-        )
+        why = "builds it again, so a cache would always be empty. "
+        why += f"Built once, before the loop, and cached after {after}"
         what = "Build the dataset before the loop, add .cache() there"
     else:
         why = f"builds another one, so a cache would always be empty. If what {after} yields does not depend on the "
@@ -265,12 +261,8 @@ def _is_worth_caching(context: RuleContext, node: Node) -> bool:
     here = operator_facts(node.op)
     fewer = here.count is CountEffect.FEWER and not here.batches
     joins = sum(_works(context, name) for name in node.inputs) > 1  # where each input would need a cache of its own
-    if _does_no_work(node) and not here.batches and not fewer and not joins:
-        return False
-    from_files = here.reads_files or (here.source and not _in_memory(node))
-    if not _works(context, node.id):
-        return False  # arrays in memory are a cache already
-    return here.takes_function or here.batches or from_files or fewer or joins
+    source = here.reads_files or (here.source and here.python)  # arrays in memory are a cache already
+    return _works(context, node.id) and (here.takes_function or here.batches or source or fewer or joins)
 
 
 def _works(context: RuleContext, name: str) -> bool:
@@ -285,11 +277,8 @@ def _does_no_work(node: Node) -> bool:
 
 
 def _in_memory(node: Node) -> bool:
-    return (
-        operator_facts(node.op).source
-        and not operator_facts(node.op).reads_files
-        and not operator_facts(node.op).python
-    )
+    known = operator_facts(node.op)
+    return known.source and not known.reads_files and not known.python
 
 
 def position_after(context: RuleContext, node: Node) -> CachePosition | NoProposal:
@@ -314,9 +303,8 @@ def _position_as_it_is(context: RuleContext, node: Node) -> CachePosition | NoPr
     """Returns the priced place directly after `node` while no operator moves, or why no cache is allowed there."""
     found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
-        return NoProposal(
-            NAME, found.node, f"No cache after {describe_operator(context.pipeline[found.node])}: {found.why}."
-        )
+        varying = describe_operator(context.pipeline[found.node])
+        return NoProposal(NAME, found.node, f"No cache after {varying}: {found.why}.")
     place = _priced_position(context, node, found.constancy)
     if isinstance(place, CachePosition) and place.constancy is Constancy.SAME_ELEMENTS:
         for reader in context.pipeline.downstream(node.id):
@@ -339,19 +327,15 @@ def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> 
         return NoProposal(NAME, context.pipeline.output.id, f"No cache: {why}.")
     cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)
     if cached is not None:
-        return NoProposal(
-            NAME, cached.id, "The script already stores elements here; a cache upstream would save nothing."
-        )
+        why = "The script already stores elements here; a cache upstream would save nothing."
+        return NoProposal(NAME, cached.id, why)
     elements, size = element_count(context, node.id), bytes_per_element(context, node.id)
     if elements == INFINITE:
         return NoProposal(NAME, node.id, "No cache: the data is infinite.")
     if elements is None or size is None:
         unknown = "the number of elements" if elements is None else "the size of an element"
-        return NoProposal(
-            NAME,
-            node.id,
-            f"No cache after {describe_operator(node)}: {unknown} is unknown, so the cost cannot be estimated.",
-        )
+        why = f"{unknown} is unknown, so the cost cannot be estimated"
+        return NoProposal(NAME, node.id, f"No cache after {describe_operator(node)}: {why}.")
     return price_position(context, node, constancy, elements=elements, element_bytes=size)
 
 
@@ -463,9 +447,8 @@ def _sharing_notes(context: RuleContext, node: Node) -> list[str]:
         others = ", ".join(context.pipeline.shared_with)
         notes.append(f"This pipeline shares operators with {others}: a cache before the branch serves both.")
     if node.shared > 1:
-        notes.append(
-            f"This call site creates {node.shared} datasets: if the source is changed, each of them gets a cache."
-        )
+        creates = f"This call site creates {node.shared} datasets"
+        notes.append(f"{creates}: if the source is changed, each of them gets a cache.")
     below = (node, *context.pipeline.downstream(node.id))
     if any(len(context.pipeline.consumers(other.id)) > 1 for other in below):
         notes.append("Two branches read from this cache: it serves both.")

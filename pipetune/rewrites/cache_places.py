@@ -273,11 +273,8 @@ def select_for_trial(places: Sequence[CachePosition], *, most: int) -> list[Cach
 
 def saves_more(one: CachePosition, other: CachePosition) -> bool:
     """Whether `one`, which is further downstream, saves more than `other`; True if the costs are not known."""
-    return (
-        one.saved_seconds_per_output is None
-        or other.saved_seconds_per_output is None
-        or one.saved_seconds_per_output > other.saved_seconds_per_output
-    )
+    here, there = one.saved_seconds_per_output, other.saved_seconds_per_output
+    return here is None or there is None or here > there
 
 
 def _gains(places: Sequence[CachePosition]) -> list[float]:
@@ -313,13 +310,11 @@ def describe_memory_saving(place: CachePosition) -> str:
     saved = place.saved_seconds_per_epoch
     if not saved or place.size_bytes <= 0:
         return ""
-    per_size = format_seconds(saved / place.size_bytes * 2**20)
-    text = (
-        f"From the second epoch on, it saves {_format_epoch_time(place)} per epoch, which is {per_size} per MiB of "
-        "memory"
-    )
+    per_size = f"{format_seconds(saved / place.size_bytes * 2**20)} per MiB of memory"
+    text = f"From the second epoch on, it saves {_format_epoch_time(place)} per epoch, which is {per_size}"
     if place.epochs is not None:
-        text += f", or {format_seconds(saved * (place.epochs - 1))} over the {place.epochs:.3g} epochs of the script"
+        total, count = format_seconds(saved * (place.epochs - 1)), f"{round(place.epochs, 1):,g}"
+        text += f", or {total} over the {count} epochs of the script"
     return f"{text}. The first epoch takes as long as before."
 
 
@@ -405,11 +400,8 @@ def _describe_break_even(context: RuleContext, place: CachePosition, saved: floa
     if rate is None:
         return f"This pays off if more than {format_bytes(place.size_bytes / saved)} per second can be read."
     paid = epochs_to_break_even(context, place, before_training=before_training)
-    reading = format_seconds(place.size_bytes / rate)
-    known = (
-        f"At {format_bytes(rate)} per second, the rate at which the script's files were read, reading takes at "
-        f"least {reading}"
-    )
+    reading = f"reading takes at least {format_seconds(place.size_bytes / rate)}"
+    known = f"At {format_bytes(rate)} per second, the rate at which the script's files were read, {reading}"
     if paid is None:
         return f"{known}, so it never pays off."
     return f"{known}; if writing is equally fast, it pays off after {paid} epochs."

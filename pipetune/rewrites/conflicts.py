@@ -49,17 +49,13 @@ from pipetune.rewrites.rule import RuleContext
 def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     """Returns why `rewrites`, applied in this order, must not be in one plan; "" if they may."""
     chosen = tuple(rewrites)
-    groups = Counter(rewrite.group for rewrite in chosen if rewrite.group)
-    doubled = next((group for group, count in groups.items() if count > 1), None)
-    if doubled is not None:
+    if (doubled := _repeated(rewrite.group for rewrite in chosen if rewrite.group)) is not None:
         return f"two rewrites of {doubled} exclude each other"
     try:
         edited = apply_edits(context.pipeline, (edit for rewrite in chosen for edit in rewrite.edits))
     except PipetuneError as error:
         return error.message
-    identifiers = Counter(node.id for node in edited)
-    twice = next((name for name, count in identifiers.items() if count > 1), None)
-    if twice is not None:
+    if (twice := _repeated(node.id for node in edited)) is not None:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
     python_repeats = any(Consent.PYTHON_CACHE in rewrite.needs for rewrite in chosen)
@@ -80,6 +76,11 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     )
 
 
+def _repeated(names: Iterable[str]) -> str | None:
+    """Returns the first name that occurs more than once; None if there is none."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
 def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
     """Returns why a `drop_remainder` batch would begin or cease to stack elements of several sizes; "" if it would not.
 
@@ -92,9 +93,8 @@ def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
             continue
         changed = _is_multithreaded(edited[batch.id], edited) != _is_multithreaded(batch, context.pipeline)
         if changed and may_batch_unequal_batches(batch, context):
-            return (
-                f"{batch.title} drops a remainder with elements of different sizes, which parallel batches would reject"
-            )
+            why = "which parallel batches would reject"
+            return f"{batch.title} drops a remainder with elements of different sizes, {why}"
     return ""
 
 
@@ -105,10 +105,9 @@ def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
     """
     before, after = fused_shuffles(context.pipeline), fused_shuffles(edited)
     for pipeline, names in ((context.pipeline, before - after), (edited, after - before)):
+        within = replace(context, pipeline=pipeline)
         for name in sorted(names):
-            picker = positional_operator_after(
-                pipeline[name], replace(context, pipeline=pipeline), operators=POSITIONAL
-            )
+            picker = positional_operator_after(pipeline[name], within, operators=POSITIONAL)
             if picker is not None:
                 return f"{FUSED_SHUFFLE}, and {picker.title} would output other elements"
     return ""
@@ -125,7 +124,7 @@ def _training_conflict(context: RuleContext, edited: Pipeline) -> str:
             parallel = before.op == "map" and tensorflow_parallelizes(before, context)
             if parallel or _works_ahead(before, context.pipeline):
                 continue
-        why = read_ahead_obstacle(edited.upstream(node.id), context) if _works_ahead(node, edited) else ""
+        why = read_ahead_obstacle(edited.upstream(node.id)) if _works_ahead(node, edited) else ""
         if why:
             return f"{node.title} would run ahead of training: {why}"
     return ""
@@ -172,10 +171,10 @@ def _set_twice(chosen: tuple[Rewrite, ...]) -> str:
         {(edit.node, edit.name): edit.value for edit in rewrite.edits if isinstance(edit, SetArgument)}
         for rewrite in chosen
     ]
-    for position, rewrite in enumerate(chosen):
-        others = [values[other] for other in range(len(chosen)) if other != position]
-        for place, value in sorted(values[position].items(), key=lambda item: item[0]):
-            if (rewrite.equal_is_enough or value is None) and any(place in one for one in others):
+    setting = Counter(place for own in values for place in own)  # how many rewrites set it
+    for rewrite, own in zip(chosen, values, strict=True):
+        for place, value in sorted(own.items(), key=lambda item: item[0]):
+            if (rewrite.equal_is_enough or value is None) and setting[place] > 1:
                 return f"{place[1]} of {place[0]} is set twice"
     return ""
 
@@ -184,25 +183,18 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
     """Returns a reason if one rewrite caches the output of an operator that another moves away from the cache."""
     for rewrite in chosen:
         cached = {edit.after: edit.op for edit in rewrite.edits if isinstance(edit, Insert) and edit.op != "prefetch"}
-        for other in chosen:
-            if other is rewrite:
-                continue
+        for other in (one for one in chosen if one is not rewrite):
             moved = {edit.node for edit in other.edits if isinstance(edit, Move | Remove)}
-            both = next((name for name in cached if name in moved), None)
-            if both is not None:
+            if (both := next((name for name in cached if name in moved), None)) is not None:
                 return f"the {cached[both]} would stay in place while {both} is moved"
     return ""
 
 
 def _replaced_twice(chosen: tuple[Rewrite, ...]) -> str:
     """Returns a reason if two rewrites replace the function of one operator; fused functions may be replaced ones."""
-    replaced = Counter(
-        edit.node
-        for one in chosen
-        for edit in one.edits
-        if isinstance(edit, ReplaceFunction) and edit.form is not FunctionVariant.FUSED
-    )
-    return next((f"the function of {node} is replaced twice" for node, count in replaced.items() if count > 1), "")
+    functions = (edit for one in chosen for edit in one.edits if isinstance(edit, ReplaceFunction))
+    twice = _repeated(edit.node for edit in functions if edit.form is not FunctionVariant.FUSED)
+    return "" if twice is None else f"the function of {twice} is replaced twice"
 
 
 def _source_replaced(chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:

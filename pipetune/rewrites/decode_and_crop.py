@@ -34,37 +34,28 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     for node in context.pipeline:
         if node.op != "map" or node.function is None:
             continue
-        if node.function.cropping is None and not _decodes_images(node):
+        if node.function.cropping is None and {"DecodeJpeg", *_OTHER_DECODERS}.isdisjoint(node.function.operations):
             continue
         why = _obstacle(node, context)
         saved = small_saving(context, node, FunctionVariant.DECODE_AND_CROP, least=MIN_SAVED_SHARE)
         if why:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} decodes whole images: {why}.")
         elif saved:
-            yield NoProposal(
-                NAME,
-                node.id,
-                f"Decoding only the crop window saves {saved}: too little to justify the additional code.",
-            )
+            little = "too little to justify the additional code"
+            yield NoProposal(NAME, node.id, f"Decoding only the crop window saves {saved}: {little}.")
         else:
             yield _rewrite(node)
-
-
-def _decodes_images(node: Node) -> bool:
-    kinds = node.function.operations if node.function is not None else ()
-    return "DecodeJpeg" in kinds or any(kind in _OTHER_DECODERS for kind in kinds)
 
 
 def _obstacle(node: Node, context: RuleContext) -> str:
     """Returns why the function of a map has to decode whole images; "" if it does not."""
     assert node.function is not None
     if node.function.cropping is None:
-        other = next((why for kind, why in _OTHER_DECODERS.items() if kind in node.function.operations), "")
-        return other or "it is unknown what its function does with the images"
+        unknown = "it is unknown what its function does with the images"
+        return next((why for kind, why in _OTHER_DECODERS.items() if kind in node.function.operations), unknown)
     if node.function.cropping.why_not:
         return node.function.cropping.why_not
-    outside = describe_external_dependency(node)
-    if outside:
+    if outside := describe_external_dependency(node):
         return f"its function {outside}"
     if errors_are_ignored(node, context):
         return (
@@ -137,11 +128,10 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
             f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
             f"their rows and columns it costs {1 - share:.0%} less.",
             hint=(
-                f"Use tf.io.decode_jpeg(contents, ratio={found.ratio}). This changes the image: pixels after "
-                f"resizing differed by {found.mean_apart:.1%} of the maximum value on average and by "
-                f"{found.most_apart:.1%} at most ({found.seen}), so pipetune does not make this change. Every "
-                f"inspected image is at least {found.ratio} times as large as the size it is resized to; a "
-                "smaller one would lose more detail."
+                f"Use tf.io.decode_jpeg(contents, ratio={found.ratio}). This changes the image: pixels after resizing "
+                f"differed by {found.mean_apart:.1%} of the maximum value on average and by {found.most_apart:.1%} at "
+                f"most ({found.seen}), so pipetune does not make this change. Every inspected image is at least "
+                f"{found.ratio} times as large as the size it is resized to; a smaller one would lose more detail."
             ),
         )
 

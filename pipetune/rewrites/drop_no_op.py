@@ -22,7 +22,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if len(node.inputs) != 1:
             continue
         if node.op == "shuffle" and node.argument("buffer_size") == 1:
-            yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {_SHUFFLES_NOTHING}.")
+            why = "it does not shuffle, but the call draws a seed, and without it the following shuffles would get "
+            why += "different seeds"
+            yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
         elif node.op == "prefetch":
             yield from _remove_redundant_prefetch(node, context)
         elif context.pipeline.has_no_effect(node):
@@ -37,20 +39,13 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
                 yield from _removal(node, context, summary=f"Remove {describe_operator(node)}, which has no effect.")
 
 
-_SHUFFLES_NOTHING = (
-    "it does not shuffle, but the call draws a seed, and without it the following shuffles would get different seeds"
-)
-
-
 def _remove_redundant_prefetch(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Proposes to remove the smaller of two consecutive prefetches."""
     above = context.pipeline[node.inputs[0]]
     if above.op != "prefetch" or len(above.inputs) != 1 or len(context.pipeline.consumers(above.id)) != 1:
         return
     smaller = node if _holds_less(node, above) else above
-    yield from _removal(
-        smaller, context, summary=f"Remove {describe_operator(smaller)}: it is next to another prefetch."
-    )
+    summary = f"Remove {describe_operator(smaller)}: it is next to another prefetch."
+    yield from _removal(smaller, context, summary=summary)
 
 
 def _holds_less(one: Node, other: Node) -> bool:
@@ -60,8 +55,7 @@ def _holds_less(one: Node, other: Node) -> bool:
 
 
 def _removal(node: Node, context: RuleContext, *, summary: str) -> Iterator[Rewrite | NoProposal]:
-    why = read_ahead_obstacle(context.pipeline.upstream(node.id), context) if runs_ahead(node) else ""
-    if why:
+    if runs_ahead(node) and (why := read_ahead_obstacle(context.pipeline.upstream(node.id))):
         yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
         return
     size = node.argument("buffer_size")
@@ -81,13 +75,12 @@ RULE = Rule(
     name=NAME,
     summary="Removes operators without effect: identity maps, take(-1), skip(0), repeat(1), a second prefetch.",
     legality=(
-        "A map is removed only if its traced function returns every component unchanged, with the same "
-        "structure, types and static shapes, and neither validates values nor keeps state: a map that sets "
-        "shapes, asserts or prints is not a no-op. Of two consecutive prefetches, the smaller one is removed. "
-        "Never a shuffle, because its call draws a seed; never a repeat downstream of an operator that "
-        "reshuffles each epoch; never a batch, which produces other elements; and never if an operator that "
-        "reads ahead reads what training changes. Nothing is proposed if TensorFlow's own pass removes the "
-        "operator."
+        "A map is removed only if its traced function returns every component unchanged, with the same structure, "
+        "types and static shapes, and neither validates values nor keeps state: a map that sets shapes, asserts or "
+        "prints is not a no-op. Of two consecutive prefetches, the smaller one is removed. Never a shuffle, because "
+        "its call draws a seed; never a repeat downstream of an operator that reshuffles each epoch; never a batch, "
+        "which produces other elements; and never if an operator that reads ahead reads what training changes. Nothing "
+        "is proposed if TensorFlow's own pass removes the operator."
     ),
     safety="EXACT: the same elements in the same order.",
     propose=propose,

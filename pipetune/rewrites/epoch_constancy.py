@@ -125,12 +125,7 @@ def ends_early(context: RuleContext, node: Node) -> bool:
 def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collection[str], elements: int) -> bool:
     """Whether who reads that many elements of operator `name` surely reads all that `node` yields in one pass.
 
-    Args:
-        context: has the pipeline.
-        node: yields the elements.
-        name: downstream of it, or the same.
-        path: the ids of `node` and of all that is downstream of it.
-        elements: that are read of `name`.
+    `path` has the ids of `node` and of all that is downstream of it, as `name` is, if it is not `node` itself.
     """
     pipeline = context.pipeline
     while name != node.id and pipeline[name].op != "repeat":
@@ -236,9 +231,7 @@ def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -
 
 def may_batch_unequal_batches(node: Node, context: RuleContext) -> bool:
     """Whether `node` may batch batches of which the last one is shorter, which TensorFlow refuses."""
-    if node.op != "batch":
-        return False
-    if context.pipeline[node.inputs[0]].element_spec.has_fixed_shapes:
+    if node.op != "batch" or context.pipeline[node.inputs[0]].element_spec.has_fixed_shapes:
         return False
     for above in reversed(context.pipeline.upstream(node.id)):
         if above.op in FLATTENING:
@@ -311,7 +304,7 @@ def _is_shuffled(pipeline: Pipeline, node: Node) -> bool:
 
 
 def _unordered(node: Node, context: RuleContext) -> bool:
-    if node.argument("deterministic") is False or node.argument("deterministic") == "false":
+    if node.argument("deterministic") is False:
         return True
     if node.op == "map" and not is_order_required(context):
         return True  # TensorFlow may run it in parallel by itself
@@ -321,9 +314,7 @@ def _unordered(node: Node, context: RuleContext) -> bool:
 
 def reshuffles_each_epoch(node: Node) -> bool:
     """Whether the operator reshuffles its elements in each epoch."""
-    shuffles = (
-        operator_facts(node.op).order is OrderEffect.SHUFFLES
-        and operator_facts(node.op).epochs is EpochEffect.DIFFERENT
-    )
+    known = operator_facts(node.op)
+    shuffles = known.order is OrderEffect.SHUFFLES and known.epochs is EpochEffect.DIFFERENT
     shuffles = shuffles or any(inner.order is OrderEffect.SHUFFLES for inner in inner_operator_facts(node))
     return shuffles and node.argument("reshuffle_each_iteration") is not False

@@ -77,10 +77,8 @@ def _nothing_to_freeze(context: RuleContext, reading: AutotuneValues | None) -> 
     if not any(value.tunable for value in reading.values):
         return reading.note or "There is no value for AUTOTUNE to choose."
     if context.detected_cores is not None and context.detected_cores > context.cores:
-        return (
-            f"AUTOTUNE detected {context.detected_cores} cores, but {context.cores} are available: its values "
-            "would suit another machine (see granted-cores)."
-        )
+        detected = f"AUTOTUNE detected {context.detected_cores} cores, but {context.cores} are available"
+        return f"{detected}: its values would suit another machine (see granted-cores)."
     if not reading.converged:
         return f"AUTOTUNE had not settled after {reading.seconds:.1f} s: its values were still changing."
     return ""
@@ -96,21 +94,18 @@ def _freeze_at(node: Node, reading: AutotuneValues, context: RuleContext) -> _Fr
     if not tuned and not made_parallel:
         return _FrozenValues()
     if operator_facts(node.op).parallel_argument != "num_parallel_calls":
-        return _FrozenValues(
-            why="its value is also the number of files that are mixed, so fixing it would change the order"
-        )
+        why = "its value is also the number of files that are mixed, so fixing it would change the order"
+        return _FrozenValues(why=why)
     if value is None or not value.tunable:
         return _FrozenValues(why="the runtime reports no value for it")
-    forbidden = _forbidden(node)
-    if forbidden:
+    if forbidden := _forbidden(node):
         return _FrozenValues(why=forbidden)
     number = max(1, round(value.value))
     if node.op == "interleave":
         return _interleave(node, number, context)
     if made_parallel and not is_stateless(node):
         return _FrozenValues(why="TensorFlow made it parallel, and it is not known to be stateless")
-    safety = parallel_safety(node, context)
-    return _set(node, {"num_parallel_calls": number}, safety)
+    return _set(node, {"num_parallel_calls": number}, parallel_safety(node, context))
 
 
 def _forbidden(node: Node) -> str:
@@ -147,7 +142,7 @@ def _injected_prefetch(reading: AutotuneValues, context: RuleContext) -> _Frozen
     value = next((one for one in reading.added if one.kernel == "Prefetch" and one.parameter == BUFFER_SIZE), None)
     if value is None or not value.tunable or _unsettled(value, reading):
         return _FrozenValues()
-    if any(describe_training_state(node, context) for node in context.pipeline):
+    if any(map(describe_training_state, context.pipeline)):
         return _FrozenValues()  # TensorFlow prefetches anyway; the script need not request it
     output, size = context.pipeline.output.id, round(value.value)
     edit = Insert(output, "prefetch", f"prefetch@{output}", {"buffer_size": size})

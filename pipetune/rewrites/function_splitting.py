@@ -17,12 +17,7 @@ from pipetune.rewrites.cache_places import (
     cache_group,
     describe_memory_saving,
 )
-from pipetune.rewrites.legality import (
-    describe_operator,
-    describe_state,
-    keeps_order,
-    requests_parallelism,
-)
+from pipetune.rewrites.legality import describe_operator, describe_state, keeps_order, requests_parallelism
 from pipetune.rewrites.pricing import format_bytes, seconds_per_output
 from pipetune.rewrites.reorder import UpstreamMove, shuffle_move_class, upstream_moves
 from pipetune.rewrites.rule import Rule, RuleContext
@@ -49,18 +44,15 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 def _split_obstacle(node: Node, cut: FunctionSplit, context: RuleContext) -> str:
     """Returns why the part of the function before the cut cannot be split off; "" if it can."""
-    outside = describe_state(node)
-    if outside:
+    if outside := describe_state(node):
         return f"it {outside}"
     if cut.why_not:
         return cut.why_not
     if requests_parallelism(node) and not keeps_order(node, context):
         return "`deterministic=False` lets elements overtake each other, and a cache would freeze one order"
-    return (
-        "a consumer stops before the end of the data, so a cache would never be complete"
-        if context.partial_read
-        else ""
-    )
+    if context.partial_read:
+        return "a consumer stops before the end of the data, so a cache would never be complete"
+    return ""
 
 
 def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> Rewrite | str:
@@ -85,10 +77,8 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
         return f"a cache of the part before that would take {size}, more than the memory limit leaves"
     own, whole = seconds_per_output(split_context, split.head), _input_cpu_seconds(context.profile)
     if own is None or not whole or own < MIN_SAVED_SHARE * whole:
-        return (
-            f"the part before that takes {measured.head_share:.0%} of its time, less than a tenth of "
-            "the input's CPU time: too little to justify the additional code"
-        )
+        little = "less than a tenth of the input's CPU time: too little to justify the additional code"
+        return f"the part before that takes {measured.head_share:.0%} of its time, {little}"
     shuffle = place.moved or _downstream_shuffle(split_context, node, split.head)
     group = cache_group(context.pipeline, node.id)
     return _rewrite(node, split, place, shuffle, group=group, share=measured.head_share)
@@ -98,12 +88,8 @@ def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedOpe
     """Returns the shuffle downstream of the second part to move upstream of it; None if there is none that may.
 
     Its buffer then holds cached elements, which take no more memory there, and the first batch of an epoch no longer
-    waits until the second part has been computed for the whole buffer.
-
-    Args:
-        context: that of the split pipeline.
-        tail: the map that calls the second part.
-        head: id of the map that calls the first part.
+    waits until the second part has been computed for the whole buffer. `context` is that of the split pipeline, `head`
+    the id of the map that calls the first part, and `tail` calls the second.
     """
     shuffle = next((node for node in context.pipeline.downstream(tail.id) if node.op == "shuffle"), None)
     if shuffle is None:

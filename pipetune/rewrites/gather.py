@@ -50,23 +50,17 @@ def propose_gather(context: RuleContext, *, rule: str, windows: bool, summary: s
         path = _find_path(batch, context)
         if path is None or path.yields_windows is not windows:
             continue
-        why_not = _obstacle(path)
-        if why_not:
-            kind = "windows" if windows else "rows"
-            yield NoProposal(
-                rule, path.source.id, f"{_describe_source(path.source)} produces {kind} one by one: {why_not}."
-            )
+        if why_not := _obstacle(path):
+            produces = f"{_describe_source(path.source)} produces {'windows' if windows else 'rows'}"
+            yield NoProposal(rule, path.source.id, f"{produces} one by one: {why_not}.")
         else:
             yield _rewrite(path, batch, context, rule=rule, summary=summary)
 
 
 def _find_path(batch: Node, context: RuleContext) -> _BatchPath | None:
-    above = tuple(upstream_chain(context.pipeline, batch))
-    above = tuple(takewhile(lambda node: node.gathering is None, above))
+    above = tuple(takewhile(lambda node: node.gathering is None, upstream_chain(context.pipeline, batch)))
     source = context.pipeline[(above[-1] if above else batch).inputs[0]]
-    if source.gathering is None or source.cardinality < 1:
-        return None
-    if len(context.pipeline.consumers(source.id)) != 1:
+    if source.gathering is None or source.cardinality < 1 or len(context.pipeline.consumers(source.id)) != 1:
         return None
     made = above[-2:] if tuple(node.op for node in above[-2:]) == _WINDOWS else ()
     between = above[: len(above) - len(made)]
@@ -110,15 +104,13 @@ def _rewrite(path: _BatchPath, batch: Node, context: RuleContext, *, rule: str, 
         ),
         summary=summary.format(size=batch.argument("batch_size"), after=after),
         group=batch_first_group(batch),
-        notes=(_CARDINALITY_NOTE,) if path.window_operators else (),
+        notes=(_CARDINALITY,) if path.window_operators else (),
         predicted_bytes=_added_buffer_bytes(path, context),
     )
     return move_after_batch(rewrite, batch, maps, context)
 
 
-_CARDINALITY_NOTE = (
-    "TensorFlow then knows the number of windows (`cardinality`), which it does not know after flat_map."
-)
+_CARDINALITY = "TensorFlow then knows the number of windows (`cardinality`), which it does not know after flat_map."
 
 
 def _describe_source(source: Node) -> str:

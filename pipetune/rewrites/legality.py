@@ -82,16 +82,14 @@ def is_stateless(node: Node) -> bool:
     return not (runs_python(node) or draws_random_numbers(node) or describe_state(node))
 
 
-def describe_training_state(node: Node, context: RuleContext) -> str:
+def describe_training_state(node: Node) -> str:
     """Returns a description of state of the function of `node` that training may also read or write; "" if none."""
     function = node.function
     if function is None:
         return "is unknown" if operator_facts(node.op).takes_function else ""
-    for variable in function.reads_variables:
-        if context.trained_variables is None or variable in context.trained_variables:
-            return f"reads the variable {variable}, which training may change"
-    generator_known = function.random_python and context.trained_variables is not None
-    if function.writes_variables and not generator_known:  # training does not use the state of a random generator
+    if function.reads_variables:
+        return f"reads the variable {function.reads_variables[0]}, which training may change"
+    if function.writes_variables:
         return "writes a variable that training may read"
     if function.mutable_tables:
         return "uses a table that training may write"
@@ -101,9 +99,7 @@ def describe_training_state(node: Node, context: RuleContext) -> str:
 def keeps_order(node: Node, context: RuleContext) -> bool:
     """Whether `node` keeps the order of elements when it runs in parallel."""
     own = node.argument("deterministic")
-    if own is None:
-        return is_order_required(context)
-    return own is True or own == "true"
+    return is_order_required(context) if own is None else own is True
 
 
 def is_order_required(context: RuleContext) -> bool:

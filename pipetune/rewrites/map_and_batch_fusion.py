@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipetune.core.edits import Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Edit, Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rewrites.legality import (
     DROPS_BY_POSITION,
@@ -69,11 +69,13 @@ def _propose_at(batch: Node, context: RuleContext) -> Iterator[Rewrite | NoPropo
     elif above.op != "map":
         yield NoProposal(NAME, batch.id, f"Not fused: {describe_operator(above)} is upstream of it, not a map.")
     elif batch.argument("num_parallel_calls") is not None:
-        yield _make_serial(batch)
+        summary = "Make the batch serial, so that TensorFlow fuses it with the map before it."
+        yield _fuse(batch, SetArgument(batch.id, "num_parallel_calls", None), summary)
     elif above.argument("use_unbounded_threadpool") is True:
         yield NoProposal(NAME, batch.id, "Not fused: the map runs in an unbounded thread pool.")
     else:
-        yield _enable_fusion(batch, _option_against_fusion(context))
+        note = f"The script switches it off through {_option_against_fusion(context)}."
+        yield _fuse(batch, SetOption(_OPTION, True), "Switch the fusion of map and batch on.", note)
     yield from _parallel_batch(batch, context)
 
 
@@ -124,35 +126,15 @@ def _move_class(between: Node, context: RuleContext, step: UpstreamMove) -> tupl
 
 
 def _added_bytes(between: Node, step: UpstreamMove, context: RuleContext) -> float:
-    size = between.argument("buffer_size")
-    if not isinstance(size, int):
+    size, places = between.argument("buffer_size"), (step.anchor, between.inputs[0])
+    if not isinstance(size, int) or any(bytes_per_element(context, place) is None for place in places):
         return 0.0
-    if bytes_per_element(context, step.anchor) is None or bytes_per_element(context, between.inputs[0]) is None:
-        return 0.0
-    return buffer_bytes(context, step.anchor, size) - buffer_bytes(context, between.inputs[0], size)
+    after, before = (buffer_bytes(context, place, size) for place in places)
+    return after - before
 
 
-def _make_serial(batch: Node) -> Rewrite:
-    return Rewrite(
-        rule=NAME,
-        node=batch.id,
-        safety=Safety.EXACT,
-        edits=(SetArgument(batch.id, "num_parallel_calls", None),),
-        summary="Make the batch serial, so that TensorFlow fuses it with the map before it.",
-        group=f"{NAME}@{batch.id}",
-    )
-
-
-def _enable_fusion(batch: Node, option: str) -> Rewrite:
-    return Rewrite(
-        rule=NAME,
-        node=batch.id,
-        safety=Safety.EXACT,
-        edits=(SetOption(_OPTION, True),),
-        summary="Switch the fusion of map and batch on.",
-        group=f"{NAME}@{batch.id}",
-        notes=(f"The script switches it off through {option}.",),
-    )
+def _fuse(batch: Node, edit: Edit, summary: str, *notes: str) -> Rewrite:
+    return Rewrite(NAME, batch.id, Safety.EXACT, (edit,), summary, group=f"{NAME}@{batch.id}", notes=notes)
 
 
 def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
@@ -179,13 +161,12 @@ RULE = Rule(
     name=NAME,
     summary="Checks whether TensorFlow fuses map and batch, removes obstacles, and batches in parallel.",
     legality=(
-        "TensorFlow fuses a map directly before a plain serial batch, whatever its function; then nothing is "
-        "proposed. It does not fuse them if an operator is in between, if the batch is parallel, padded or "
-        "ragged, if the map uses an unbounded thread pool, or if an option switches fusion off. A shuffle, "
-        "prefetch, take, skip, shard or repeat in between is moved before the map if the map depends on its "
-        "element alone; only shuffle, prefetch and repeat may move past a random map. Filters, caches and "
-        "operators that count elements stay. Parallel batching is proposed if no map is fused, but not "
-        "behind one that reads what training may change: it would read ahead."
+        "TensorFlow fuses a map directly before a plain serial batch, whatever its function; then nothing is proposed. "
+        "It does not fuse them if an operator is in between, if the batch is parallel, padded or ragged, if the map "
+        "uses an unbounded thread pool, or if an option switches fusion off. A shuffle, prefetch, take, skip, shard or "
+        "repeat in between is moved before the map if the map depends on its element alone; only shuffle, prefetch and "
+        "repeat may move past a random map. Filters, caches and operators that count elements stay. Parallel batching "
+        "is proposed if no map is fused, but not behind one that reads what training may change: it would read ahead."
     ),
     safety=(
         "EXACT if the map is stateless, and for a parallel batch in order; STATISTICAL if a shuffle or repeat "

@@ -22,8 +22,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if nearest is None or padding is None:
             continue
         node = nearest.node
-        why = padding.why_not or _obstacle(node, batch, context)
-        if why:
+        if why := padding.why_not or _obstacle(node, batch, context):
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} pads each element: {why}.")
         else:
             yield _rewrite(node, batch, padding, context)

@@ -30,8 +30,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     for node in context.pipeline:
         if node.op != "map":
             continue
-        why = _forbidden(node)
-        if why:
+        if why := _forbidden(node):
             yield NoProposal(NAME, node.id, f"Not run in parallel: {why}.")
             continue
         if node.argument("num_parallel_calls") is not None and _is_bound_by_python(node, context):
@@ -85,13 +84,12 @@ RULE = Rule(
     name=NAME,
     summary="Runs a map function for several elements at once: AUTOTUNE, two, or one call per available core.",
     legality=(
-        "Allowed if the function depends on its element alone, or draws random numbers. Never if it reads or "
-        "writes a variable, uses a mutable table, prints, writes a file or has another side effect, if nothing "
-        "is known about it, or if the script sets `synchronous=True`; nor behind a map that reads what "
-        "training may change, unless TensorFlow already runs it in parallel. A function that runs Python "
-        "(py_function, numpy_function) needs --allow python-parallel; once its calls run in parallel, their number "
-        "is left alone if they are measured to work more than they wait. AUTOTUNE is not proposed if TensorFlow's "
-        "defaults already apply it."
+        "Allowed if the function depends on its element alone, or draws random numbers. Never if it reads or writes a "
+        "variable, uses a mutable table, prints, writes a file or has another side effect, if nothing is known about "
+        "it, or if the script sets `synchronous=True`; nor behind a map that reads what training may change, unless "
+        "TensorFlow already runs it in parallel. A function that runs Python (py_function, numpy_function) needs "
+        "--allow python-parallel; once its calls run in parallel, their number is left alone if they are measured to "
+        "work more than they wait. AUTOTUNE is not proposed if TensorFlow's defaults already apply it."
     ),
     safety=(
         "EXACT for a function without randomness: elements keep their order. STATISTICAL for a random or "

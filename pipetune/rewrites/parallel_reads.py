@@ -74,7 +74,8 @@ def _propose_at(node: Node, context: RuleContext) -> Iterator[Rewrite | NoPropos
         yield NoProposal(PARALLEL_INTERLEAVE, node.id, why)
         return
     length = effective_cycle_length(node, context)
-    for calls in _candidate_calls(length, context.cores):
+    # The runtime accepts at most the cycle length.
+    for calls in dict.fromkeys((AUTOTUNE, *(n for n in (2, max(2, context.cores)) if n <= length))):
         if calls != node.argument("num_parallel_calls"):
             yield _interleave_rewrite(node, context, length=length, calls=calls)
     dropped = positional_operator_after(node, context)
@@ -88,21 +89,13 @@ def _propose_at(node: Node, context: RuleContext) -> Iterator[Rewrite | NoPropos
             yield _interleave_rewrite(node, context, length=longer, calls=AUTOTUNE)
 
 
-def _candidate_calls(cycle_length: int, cores: int) -> tuple[int, ...]:
-    """Returns the candidates that the runtime accepts: at most the cycle length."""
-    numbers = (n for n in (2, max(2, cores)) if n <= cycle_length)
-    return tuple(dict.fromkeys((AUTOTUNE, *numbers)))
-
-
 def _interleave_rewrite(node: Node, context: RuleContext, *, length: int, calls: int) -> Rewrite:
-    same_order = length == effective_cycle_length(node, context)
+    current = effective_cycle_length(node, context)
     in_order = keeps_order(node, context)
     python, random = runs_python(node), draws_random_numbers(node)
     block = effective_block_length(node)
     values = {"cycle_length": length, "block_length": block, "num_parallel_calls": calls}
-    edits: list[Edit] = [
-        SetArgument(node.id, name, value) for name, value in values.items() if node.argument(name) != value
-    ]
+    edits = tuple(SetArgument(node.id, name, value) for name, value in values.items() if node.argument(name) != value)
     safety = in_parallel = parallel_safety(node, context)
     notes = []
     if python:
@@ -110,18 +103,16 @@ def _interleave_rewrite(node: Node, context: RuleContext, *, length: int, calls:
         notes.append("The inner datasets run Python: their code takes turns under the GIL.")
     elif random:
         notes.append("Parallel readers draw random numbers in the order in which they happen to run.")
-    if not same_order:
+    if length != current:
         safety = max(safety, Safety.REORDERS)
-        notes.append(
-            f"The cycle length grows from {effective_cycle_length(node, context)} to {length}, which changes the order."
-        )
+        notes.append(f"The cycle length grows from {current} to {length}, which changes the order.")
     calls_text = "AUTOTUNE readers" if calls == AUTOTUNE else f"{calls} readers"
-    kept = "the order is kept" if same_order and in_order else "the order changes"
+    kept = "the order is kept" if length == current and in_order else "the order changes"
     return Rewrite(
         rule=PARALLEL_INTERLEAVE,
         node=node.id,
         safety=safety,
-        edits=tuple(edits),
+        edits=edits,
         summary=f"Read with {calls_text} at a time, cycle length {length}, block length {block}; {kept}.",
         needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
         group=f"{PARALLEL_INTERLEAVE}@{node.id}",
@@ -191,11 +182,9 @@ def _at_flat_map(node: Node, context: RuleContext) -> Iterator[Rewrite | NoPropo
     if files == 1:
         yield NoProposal(READ_SHARDS, node.id, "There is only one file: nothing to read in parallel.")
         return
-    state = describe_state(node)
-    if state or runs_python(node):
-        yield NoProposal(
-            READ_SHARDS, node.id, f"Files are read one after the other: its function {state or 'runs Python'}."
-        )
+    why = describe_state(node) or ("runs Python" if runs_python(node) else "")
+    if why:
+        yield NoProposal(READ_SHARDS, node.id, f"Files are read one after the other: its function {why}.")
         return
     picks = positional_operator_after(node, context)
     for length in (1, *(() if picks else _candidate_cycle_lengths(node, context, files))):
@@ -207,11 +196,8 @@ def _at_flat_map(node: Node, context: RuleContext) -> Iterator[Rewrite | NoPropo
 
 
 def _files(node: Node, context: RuleContext) -> int | None:
-    if len(node.inputs) == 1:
-        count = element_count(context, node.inputs[0])
-    else:
-        count = files if isinstance(files := node.argument("files"), int) else None
-    return count if count is not None and count > 0 else None
+    count = element_count(context, node.inputs[0]) if len(node.inputs) == 1 else node.argument("files")
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def _candidate_cycle_lengths(node: Node, context: RuleContext, files: int | None) -> tuple[int, ...]:
@@ -245,10 +231,8 @@ def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *,
         notes.append("Random draws of the readers occur in the order in which the readers happen to run.")
     if length > 1:
         safety = Safety.REORDERS
-        notes.append(
-            f"The elements of {length} files alternate, {block} at a time: a different order, but the same in "
-            "every epoch."
-        )
+        alternate = f"The elements of {length} files alternate, {block} at a time"
+        notes.append(f"{alternate}: a different order, but the same in every epoch.")
         after = "1 element" if block == 1 else f"{block} elements"
         summary = f"Read {length} files at a time, alternating after {after} of each."
     else:
@@ -272,13 +256,12 @@ READ_SHARDS_RULE = Rule(
     legality=(
         "For TFRecordDataset, TextLineDataset and FixedLengthRecordDataset with several files and without "
         "num_parallel_reads, and for a flat_map that opens a file for each of its elements, which becomes an "
-        "interleave with the same function. One file at a time keeps the order: while it is read, the next "
-        "files are opened and their first elements read. With several at a time, files alternate after 1 or 16 "
-        "elements; their number is what a sweep of the source found useful or, without a sweep, 2 or the "
-        "number of cores, and 16. Several files are not proposed if the sweep found no gain, nor upstream of a "
-        "take, skip or shard, which would select different elements. Never if the function keeps state or runs "
-        "Python. If many small files hold one element each, the share of time spent opening them is measured, "
-        "and an alternative is suggested."
+        "interleave with the same function. One file at a time keeps the order: while it is read, the next files are "
+        "opened and their first elements read. With several at a time, files alternate after 1 or 16 elements; their "
+        "number is what a sweep of the source found useful or, without a sweep, 2 or the number of cores, and 16. "
+        "Several files are not proposed if the sweep found no gain, nor upstream of a take, skip or shard, which would "
+        "select different elements. Never if the function keeps state or runs Python. If many small files hold one "
+        "element each, the share of time spent opening them is measured, and an alternative is suggested."
     ),
     safety=(
         "EXACT with one file at a time; STATISTICAL if the opened datasets draw random numbers, or if the "
@@ -298,32 +281,28 @@ def describe_small_files(node: Node, context: RuleContext) -> str | None:
     Returns None if it is not such a map, or if nothing was measured.
     """
     use = context.files
-    if node.op != "map" or node.function is None or not node.function.reads_files or use is None:
+    if node.op != "map" or node.function is None or not node.function.reads_files:
         return None
-    if not use.has_many_small_files or use.small is None:
+    if use is None or not use.has_many_small_files or use.small is None:
         return None
     small, measured = use.small, context.measured(node.id)
     saved = small.apart_seconds - small.together_seconds
-    sentences = [
+    opened = (
         f"{describe_operator(node)} opens one of {use.files:,} files of "
         f"{format_bytes(use.bytes_total / use.files)} for each element: {format_seconds(small.apart_seconds)} "
         f"per file, compared with {format_seconds(small.together_seconds)} per element from one TFRecord file "
         f"(measured on {small.files:,} files)."
-    ]
+    )
     cost = measured.wall_seconds if measured is not None else None
     if cost and saved > MIN_SAVED_SHARE * cost and saved < cost:
-        sentences.append(
-            f"Opening and reading take {small.apart_seconds / cost:.0%} of the operator's time; with TFRecords "
-            f"it could be {cost / (cost - saved):.2f} times as fast. Write all files into a few shards once "
-            "(tf.io.TFRecordWriter), and read tf.data.TFRecordDataset(shards, "
-            "num_parallel_reads=tf.data.AUTOTUNE) instead of the paths."
+        return (
+            f"{opened} Opening and reading take {small.apart_seconds / cost:.0%} of the operator's time; with "
+            f"TFRecords it could be {cost / (cost - saved):.2f} times as fast. Write all files into a few shards once "
+            "(tf.io.TFRecordWriter), and read tf.data.TFRecordDataset(shards, num_parallel_reads=tf.data.AUTOTUNE) "
+            "instead of the paths."
         )
-    else:
-        sentences.append(
-            "That is a small part of the operator's time: a conversion to TFRecords would make no visible "
-            "difference here."
-        )
-    return " ".join(sentences)
+    part = "That is a small part of the operator's time"
+    return f"{opened} {part}: a conversion to TFRecords would make no visible difference here."
 
 
 def add_read_config_note(rewrite: Rewrite, context: RuleContext) -> Rewrite:

@@ -23,8 +23,7 @@ _HARMLESS_EFFECTS = frozenset({"Print", "PrintV2", "StringFormat", "Timestamp"})
 def propose_prefetch(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields buffer sizes for a prefetch at the end, and places for one within a slow segment."""
     output = context.pipeline.output
-    why = read_ahead_obstacle((*context.pipeline.upstream(output.id), output), context)
-    if why:
+    if why := read_ahead_obstacle((*context.pipeline.upstream(output.id), output)):
         yield NoProposal(PREFETCH, output.id, f"No prefetch: {why}.")
         return
     last = last_active_operator(context.pipeline)
@@ -35,15 +34,13 @@ def propose_prefetch(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     yield from _between_stages(context)
 
 
-def read_ahead_obstacle(nodes: tuple[Node, ...], context: RuleContext) -> str:
+def read_ahead_obstacle(nodes: tuple[Node, ...]) -> str:
     """Returns why `nodes` must not run ahead of training; "" if they may."""
     for node in nodes:
-        state = describe_training_state(node, context)
-        if state:
+        if state := describe_training_state(node):
             return f"the function of {node.title} {state}; prefetching would change the data"
         effects = node.function.side_effects if node.function else ()
-        outside = [effect for effect in effects if effect not in _HARMLESS_EFFECTS]
-        if outside:
+        if outside := [effect for effect in effects if effect not in _HARMLESS_EFFECTS]:
             return f"the function of {node.title} has a side effect ({outside[0]}) that would happen early"
     return ""
 
@@ -51,13 +48,9 @@ def read_ahead_obstacle(nodes: tuple[Node, ...], context: RuleContext) -> str:
 def _resize(node: Node, context: RuleContext) -> Iterator[Rewrite]:
     for size in _sizes(context):
         if size != node.argument("buffer_size"):
-            yield _rewrite(
-                context,
-                node.id,
-                (SetArgument(node.id, "buffer_size", size),),
-                summary=f"Let the last prefetch hold {_elements(size)}.",
-                held=buffer_bytes(context, node.inputs[0], size),
-            )
+            edit, held = SetArgument(node.id, "buffer_size", size), buffer_bytes(context, node.inputs[0], size)
+            summary = f"Let the last prefetch hold {_elements(size)}."
+            yield _rewrite(context, node.id, (edit,), summary=summary, held=held)
 
 
 def _sizes(context: RuleContext) -> tuple[int, ...]:
@@ -73,8 +66,7 @@ def _append(context: RuleContext) -> Iterator[Rewrite]:
     output = context.pipeline.output
     for size in _sizes(context):
         yield _insertion(context, output, size, f"Prefetch {_elements(size)} while training works on the current one.")
-    inside = [node for node in context.pipeline if node.op == "prefetch" and _on_main_path(node, context)]
-    if inside:
+    if inside := [node for node in context.pipeline if node.op == "prefetch" and _on_main_path(node, context)]:
         yield from _move_last(inside[-1], context)
 
 
@@ -91,15 +83,10 @@ def _move_last(node: Node, context: RuleContext) -> Iterator[Rewrite]:
     sizes = (AUTOTUNE, 2) if counts_batches or not isinstance(written, int) else (written,)
     for size in sizes:
         edits: list[Edit] = [Move(node.id, output.id)]
-        if size != written:
-            edits.append(SetArgument(node.id, "buffer_size", size))
-        yield _rewrite(
-            context,
-            output.id,
-            tuple(edits),
-            summary=f"Move the prefetch to the end, where it holds {_elements(size)} ready for training.",
-            held=buffer_bytes(context, output.id, size),
-        )
+        edits += [SetArgument(node.id, "buffer_size", size)] if size != written else []
+        summary = f"Move the prefetch to the end, where it holds {_elements(size)} ready for training."
+        held = buffer_bytes(context, output.id, size)
+        yield _rewrite(context, output.id, tuple(edits), summary=summary, held=held)
 
 
 def _between_stages(context: RuleContext) -> Iterator[Rewrite]:
@@ -141,7 +128,6 @@ def _cost(node: Node, context: RuleContext) -> float | None:
 
 
 def _insertion(context: RuleContext, node: Node, size: int, summary: str) -> Rewrite:
-    """Returns the rewrite that inserts a prefetch of `size` elements after `node`."""
     edit = Insert(node.id, "prefetch", f"prefetch@{node.id}", {"buffer_size": size})
     return _rewrite(context, node.id, (edit,), summary=summary, held=buffer_bytes(context, node.id, size))
 
@@ -171,11 +157,10 @@ PREFETCH_RULE = Rule(
     name=PREFETCH,
     summary="Adds a prefetch at the end, resizes it, moves it there, or splits a slow stage in two.",
     legality=(
-        "Allowed unless an upstream function reads a variable that training may change, writes a variable, "
-        "uses a table that training may write, has outside effects (files, summaries), or nothing is known "
-        "about it: elements computed ahead of time would then differ. Between stages only if, according to the "
-        "model, a sequential segment limits the rate; the prefetch goes where it splits the time of the "
-        "segment most evenly."
+        "Allowed unless an upstream function reads a variable that training may change, writes a variable, uses a "
+        "table that training may write, has outside effects (files, summaries), or nothing is known about it: elements "
+        "computed ahead of time would then differ. Between stages only if, according to the model, a sequential "
+        "segment limits the rate; the prefetch goes where it splits the time of the segment most evenly."
     ),
     safety="EXACT: the same elements in the same order, computed earlier. It costs the memory of its buffer.",
     propose=propose_prefetch,
@@ -195,8 +180,7 @@ def propose_prefetch_to_device(context: RuleContext) -> Iterator[Rewrite | NoPro
     if context.device == "cpu":
         return  # there is nowhere to copy to
     output = context.pipeline.output
-    why = _forbidden(context)
-    if why:
+    if why := _forbidden(context):
         yield NoProposal(PREFETCH_TO_DEVICE, output.id, f"Elements are not copied to the device ahead of time: {why}.")
         return
     copy = Insert(output.id, COPY, f"{COPY}@{output.id}", {"target_device": f"/{context.device.upper()}:0"})
@@ -227,7 +211,7 @@ def _forbidden(context: RuleContext) -> str:
         return "strings stay in host memory"
     if not output.element_spec.is_dense:
         return "elements are not plain tensors"
-    return read_ahead_obstacle((*pipeline.upstream(output.id), output), context)
+    return read_ahead_obstacle((*pipeline.upstream(output.id), output))
 
 
 PREFETCH_TO_DEVICE_RULE = Rule(

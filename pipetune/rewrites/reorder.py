@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, takewhile
 
-from pipetune.core.edits import Edit, Move, NoProposal, ReplaceFunction, Rewrite, Safety
+from pipetune.core.edits import Move, NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant, PredicatePushdown
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node
@@ -31,9 +31,6 @@ _DROPS = DROPS_BY_POSITION | {"filter"}  # operators that drop elements
 
 _PASSIVE = frozenset({"prefetch", "with_options", "assert_cardinality"})
 """Operators that pass every element through in order: the moved operator may swap places with them."""
-
-_KEEPS_COUNT = frozenset({"assert_cardinality"})
-"""Those of them that only one-to-one operators may pass: they compare the element count with the script's."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +69,13 @@ def upstream_moves(
     one_to_one = all(operator_facts(one.op).count is CountEffect.ONE_TO_ONE for one in moved)
     for above in upstream_chain(context.pipeline, node):
         if above.op == "map":
-            why = _map_obstacle(above, context, moved={one.op for one in moved})
-            if why:
+            if why := _map_obstacle(above, context, moved={one.op for one in moved}):
                 yield Obstacle(above, why)
                 return
             safety = max(safety, Safety.STATISTICAL if draws_random_numbers(above) else Safety.EXACT)
             maps.append(above)
-        elif above.op not in _PASSIVE or (above.op in _KEEPS_COUNT and not one_to_one):
-            return
+        elif above.op not in _PASSIVE or (above.op == "assert_cardinality" and not one_to_one):
+            return  # an assertion compares the element count with the script's
         yield UpstreamMove(above, above.inputs[0], safety, tuple(maps))
 
 
@@ -95,8 +91,7 @@ def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
         return "nothing is known about its function"
     if runs_python(above) and not context.python_repeats:
         return "its function runs Python, which may depend on the order of elements"
-    state = describe_state(above)
-    if state:
+    if state := describe_state(above):
         return f"its function {state}"
     if errors_are_ignored(above, context):
         return "ignore_errors downstream drops the elements on which the map fails, and which ones these are may change"
@@ -180,14 +175,12 @@ def _move_filter(node: Node, context: RuleContext) -> Iterator[Rewrite | NoPropo
     for step in upstream_moves(context, node):
         if isinstance(step, Obstacle):
             stopped = step
-            break
-        if step.passed.op != "map":
-            continue
-        answer = _probed_predicate(node, passed=len(step.maps))
-        if answer.why_not:
-            stopped = Obstacle(step.passed, answer.why_not)
-            break
-        best = step, answer
+        elif step.passed.op == "map":
+            answer = _probed_predicate(node, passed=len(step.maps))
+            if answer.why_not:
+                stopped = Obstacle(step.passed, answer.why_not)
+                break
+            best = step, answer
     if best is not None:
         yield _rewrite(node, *best)
     elif stopped is not None:
@@ -203,8 +196,7 @@ def _probed_predicate(node: Node, *, passed: int) -> PredicatePushdown:
         return PredicatePushdown("its predicate runs Python, which may depend on the order of elements")
     if draws_random_numbers(node):
         return PredicatePushdown("its predicate draws random numbers")
-    state = describe_state(node)
-    if state:
+    if state := describe_state(node):
         return PredicatePushdown(f"its predicate {state}")
     answers = node.function.on_inputs or ()
     if len(answers) < passed:
@@ -268,34 +260,24 @@ def _move_up(run: tuple[Node, ...], context: RuleContext, *, rule: str) -> Itera
     top, node = run[0], run[-1]
     names = " and ".join(one.op for one in run)
     stay = "stays" if len(run) == 1 else "stay"
-    steps: list[UpstreamMove] = []
-    stopped: Obstacle | None = None
-    for step in upstream_moves(context, top, moved_along=run[1:]):
-        if isinstance(step, UpstreamMove):
-            steps.append(step)
-        else:
-            stopped = step
+    answers = tuple(upstream_moves(context, top, moved_along=run[1:]))
+    steps = [step for step in answers if isinstance(step, UpstreamMove)]
     while steps and steps[-1].passed.op != "map":
         steps.pop()  # passing operators that do no work gains nothing
     if not steps:
-        if stopped is not None:
-            yield NoProposal(
-                rule, node.id, f"The {names} {stay} after {describe_operator(stopped.node)}: {stopped.why}."
-            )
+        for stop in (step for step in answers if isinstance(step, Obstacle)):
+            yield NoProposal(rule, node.id, f"The {names} {stay} after {describe_operator(stop.node)}: {stop.why}.")
         return
     best = steps[-1]
-    why = _nothing_saved(run, [step.passed for step in steps], context)
-    if why:
+    if why := _nothing_saved(run, [step.passed for step in steps], context):
         yield NoProposal(rule, node.id, f"The {names} {stay} after {describe_operator(best.maps[0])}: {why}.")
         return
-    edits: list[Edit] = [Move(top.id, best.anchor)]
-    edits += [Move(lower.id, upper.id) for upper, lower in pairwise(run)]
     maps = ", ".join(describe_operator(one) for one in reversed(best.maps))
     yield Rewrite(
         rule=rule,
         node=node.id,
         safety=best.safety,
-        edits=tuple(edits),
+        edits=(Move(top.id, best.anchor), *(Move(lower.id, upper.id) for upper, lower in pairwise(run))),
         summary=f"Let {names} drop elements before {maps}, so that they are not computed first.",
         group=move_group(top),
         notes=drop_notes(best),
@@ -322,10 +304,8 @@ def _nothing_saved(run: tuple[Node, ...], passed: list[Node], context: RuleConte
         return "no elements are dropped"
     ahead, least = sum(_read_ahead(node, context) for node in passed), min(let_through)
     if ahead < _MIN_READ_AHEAD_SHARE * least or least == 0:
-        return (
-            f"at most {ahead} of the elements that the take drops are computed, compared with {least} that it lets "
-            "through"
-        )
+        computed = f"at most {ahead} of the elements that the take drops are computed"
+        return f"{computed}, compared with {least} that it lets through"
     return ""
 
 

@@ -37,8 +37,7 @@ from pipetune.rewrites.rule import RuleContext
 def adapt_to_resuming(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoProposal:
     """Returns the rewrite with the safety class and warnings for a script that resumes, or why it is refused."""
     for one in context.resuming:
-        why = _forbidden(rewrite, one, context)
-        if why:
+        if why := _forbidden(rewrite, one, context):
             return NoProposal(rewrite.rule, rewrite.node, why)
     for one in context.resuming:
         safety, warning = _resume_effect(rewrite, one, context)
@@ -50,15 +49,10 @@ def adapt_to_resuming(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoPro
 def _forbidden(rewrite: Rewrite, resuming: ResumePoint, context: RuleContext) -> str:
     inserted = {edit.op for edit in rewrite.edits if isinstance(edit, Insert)}
     if resuming.way is ResumeMethod.ITERATOR_STATE and "copy_to_device" in inserted:
-        return (
-            f"The script saves the state of its iterator ({resuming.what}); the state of a copy to the device "
-            "cannot be saved."
-        )
-    if (
-        resuming.way is ResumeMethod.SKIP
-        and _writes_a_file(rewrite)
-        and _adds_cache_downstream(rewrite, resuming, context)
-    ):
+        unsaved = "the state of a copy to the device cannot be saved"
+        return f"The script saves the state of its iterator ({resuming.what}); {unsaved}."
+    skips = resuming.way is ResumeMethod.SKIP
+    if skips and _writes_a_file(rewrite) and _adds_cache_downstream(rewrite, resuming, context):
         return (
             f"The script resumes by {resuming.what}: a cache file downstream of it holds the elements that "
             "remained for an earlier run, and a resumed job would read these."
@@ -74,17 +68,15 @@ def _resume_effect(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> 
             "locked file, which must be deleted before the next run."
         )
     match one.way:
-        case ResumeMethod.ITERATOR_STATE if _changes_state(rewrite, context):
+        case ResumeMethod.ITERATOR_STATE if not all(_sets_a_number(edit, context) for edit in rewrite.edits):
             return Safety.STATISTICAL, (
-                f"The script saves the state of its iterator ({one.what}): a checkpoint saved before this "
-                "change cannot be restored after it. Finish runs that are already in progress with the "
-                "original pipeline."
+                f"The script saves the state of its iterator ({one.what}): a checkpoint saved before this change "
+                "cannot be restored after it. Finish runs that are already in progress with the original pipeline."
             )
         case ResumeMethod.SKIP if _skips_other_elements(rewrite, one, context.pipeline):
             return Safety.REORDERS, (
-                f"The script resumes by {one.what}: after this change, the elements skipped differ from those "
-                "that an earlier run has seen. Finish runs that are already in progress with the original "
-                "pipeline."
+                f"The script resumes by {one.what}: after this change, the elements skipped differ from those that an "
+                "earlier run has seen. Finish runs that are already in progress with the original pipeline."
             )
         case ResumeMethod.SKIP if rewrite.safety is not Safety.EXACT:
             return rewrite.safety, (
@@ -94,12 +86,8 @@ def _resume_effect(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> 
     return rewrite.safety, ""
 
 
-def _changes_state(rewrite: Rewrite, context: RuleContext) -> bool:
-    """Whether the edits change which operators keep state, and not only their values."""
-    return not all(_sets_a_number(edit, context) for edit in rewrite.edits)
-
-
 def _sets_a_number(edit: Edit, context: RuleContext) -> bool:
+    """Whether an edit changes only a value, and not which operators keep state."""
     if not isinstance(edit, SetArgument) or edit.node not in context.pipeline:
         return False
     node = context.pipeline[edit.node]

@@ -26,7 +26,6 @@ class RuleContext:
     cores: int = 1  # available to this process
     memory_limit_bytes: float = math.inf  # upper bound for the tuned pipeline
     randomness_fixed: bool = False  # the script sets a seed or requests determinism anywhere
-    trained_variables: frozenset[str] | None = None  # names of those that training may change; None: any may
     built_in_loop: frozenset[str] = frozenset()  # ids; a loop builds them in each iteration
     rebuilt_operators: frozenset[str] = frozenset()  # ids; of these, what the iteration reads once
     buildable_once: frozenset[str] = frozenset()  # ids; the loop that reads the data builds them alike each time

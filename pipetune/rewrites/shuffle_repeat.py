@@ -43,10 +43,8 @@ def propose_shuffle_repeat_order(context: RuleContext) -> Iterator[Rewrite | NoP
                 if picker is None or isinstance(found, NoProposal) or found.safety < Safety.REORDERS:
                     yield found
                 else:
-                    why = (
-                        f"The order of shuffle and repeat is kept: {describe_operator(picker)} would otherwise "
-                        "select different elements."
-                    )
+                    why = f"{describe_operator(picker)} would otherwise select different elements"
+                    why = f"The order of shuffle and repeat is kept: {why}."
                     yield NoProposal(SHUFFLE_REPEAT_ORDER, node.id, why)
 
 
@@ -118,57 +116,44 @@ def _repeat_behind_shuffle(repeat: Node, shuffle: Node, between: list[Node]) -> 
     same_stream = not batches and all(is_stateless(node) for node in between)
     notes = ["TensorFlow fuses the two: the shuffle buffer stays filled across epoch boundaries."]
     if batches:
-        notes.append(
-            "Each element still occurs once per epoch, but a batch may hold the end of one epoch and the start "
-            "of the next."
-        )
-    return Rewrite(
-        rule=SHUFFLE_REPEAT_ORDER,
-        node=repeat.id,
-        safety=Safety.EXACT if same_stream else Safety.REORDERS,
-        edits=(Move(repeat.id, shuffle.id),),
-        summary="Repeat directly after the shuffle, so that the pipeline does not restart in each epoch.",
-        group=move_group(repeat),
-        epochs_kept=not batches,
-        notes=tuple(notes),
-    )
+        both = "a batch may hold the end of one epoch and the start of the next"
+        notes.append(f"Each element still occurs once per epoch, but {both}.")
+    summary = "Repeat directly after the shuffle, so that the pipeline does not restart in each epoch."
+    safety = Safety.EXACT if same_stream else Safety.REORDERS
+    return _moved(repeat, shuffle.id, safety, summary, *notes, epochs_kept=not batches)
 
 
 def _repeat_first(repeat: Node, shuffle: Node) -> Rewrite:
-    return Rewrite(
-        rule=SHUFFLE_REPEAT_ORDER,
-        node=repeat.id,
-        safety=Safety.REORDERS,
-        edits=(Move(repeat.id, shuffle.inputs[0]),),
-        summary="Repeat before the shuffle, so that there is no wait for a full buffer at the start of each epoch.",
-        group=move_group(repeat),
-        epochs_kept=False,
-        notes=(
-            "Epochs mix: an element may occur twice before another has occurred once.",
-            "The buffer holds as many elements as before, now from two epochs.",
-        ),
+    summary = "Repeat before the shuffle, so that there is no wait for a full buffer at the start of each epoch."
+    notes = (
+        "Epochs mix: an element may occur twice before another has occurred once.",
+        "The buffer holds as many elements as before, now from two epochs.",
     )
+    return _moved(repeat, shuffle.inputs[0], Safety.REORDERS, summary, *notes, epochs_kept=False)
 
 
 def _shuffle_before_repeat(repeat: Node, shuffle: Node, passed: list[Node]) -> Rewrite:
-    notes = [
-        (
-            "Epochs no longer mix: every element occurs once before any occurs again. The buffer is refilled in each "
-            "epoch."
-        )
-    ]
+    again = "every element occurs once before any occurs again"
+    notes = [f"Epochs no longer mix: {again}. The buffer is refilled in each epoch."]
     if shuffle.argument("reshuffle_each_iteration") is False:
         notes.append("With reshuffle_each_iteration=False, all epochs then have the same order.")
     if passed:
         notes.append("The repeat then also follows " + ", ".join(node.title for node in passed) + ".")
+    summary = "Shuffle before the repeat, so that every element occurs once per epoch."
+    return _moved(repeat, shuffle.id, Safety.REORDERS, summary, *notes)
+
+
+def _moved(repeat: Node, anchor: str, safety: Safety, summary: str, *notes: str, epochs_kept: bool = True) -> Rewrite:
+    """Returns the rewrite that puts `repeat` directly after the operator `anchor`."""
     return Rewrite(
         rule=SHUFFLE_REPEAT_ORDER,
         node=repeat.id,
-        safety=Safety.REORDERS,
-        edits=(Move(repeat.id, shuffle.id),),
-        summary="Shuffle before the repeat, so that every element occurs once per epoch.",
+        safety=safety,
+        edits=(Move(repeat.id, anchor),),
+        summary=summary,
         group=move_group(repeat),
-        notes=tuple(notes),
+        epochs_kept=epochs_kept,
+        notes=notes,
     )
 
 
@@ -176,10 +161,9 @@ SHUFFLE_REPEAT_ORDER_RULE = Rule(
     name=SHUFFLE_REPEAT_ORDER,
     summary="Tries the opposite order of shuffle and repeat.",
     legality=(
-        "Repeat and shuffle are swapped only past map, filter, prefetch and batches that drop nothing, never "
-        "past cache, take, skip, enumerate or another operator that counts elements; and never upstream of a "
-        "take, skip, shard, zip, window or enumerate, which would select different elements, unless the order "
-        "stays the same."
+        "Repeat and shuffle are swapped only past map, filter, prefetch and batches that drop nothing, never past "
+        "cache, take, skip, enumerate or another operator that counts elements; and never upstream of a take, skip, "
+        "shard, zip, window or enumerate, which would select different elements, unless the order stays the same."
     ),
     safety=(
         "A repeat directly after the shuffle is EXACT if only stateless maps and filters were in between. "
@@ -210,9 +194,8 @@ def _move_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | NoPropos
     for step in upstream_moves(context, shuffle):
         if isinstance(step, Obstacle):
             if best is None:
-                yield NoProposal(
-                    SHUFFLE_SMALL, shuffle.id, f"The shuffle stays after {describe_operator(step.node)}: {step.why}."
-                )
+                why = f"The shuffle stays after {describe_operator(step.node)}: {step.why}."
+                yield NoProposal(SHUFFLE_SMALL, shuffle.id, why)
             break
         if step.passed.op != "map":
             continue
@@ -224,9 +207,8 @@ def _move_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | NoPropos
     if best is not None and here is not None and smallest is not None:
         yield from _shuffle_first(shuffle, context, best, before=here, after=smallest)
     elif unknown:
-        yield NoProposal(
-            SHUFFLE_SMALL, shuffle.id, "It is unknown whether the maps upstream of the shuffle make elements larger."
-        )
+        why = "It is unknown whether the maps upstream of the shuffle make elements larger."
+        yield NoProposal(SHUFFLE_SMALL, shuffle.id, why)
 
 
 def _shuffle_first(
@@ -286,9 +268,8 @@ SHUFFLE_SMALL_RULE = Rule(
         "unless a take, skip, shard, zip, window or enumerate downstream would select different elements."
     ),
     safety=(
-        "EXACT past stateless maps; STATISTICAL past random ones (the draws meet different elements), and if "
-        "an unseeded shuffle might get a different seed. REORDERS with a larger buffer, because the order "
-        "changes."
+        "EXACT past stateless maps; STATISTICAL past random ones (the draws meet different elements), and if an "
+        "unseeded shuffle might get a different seed. REORDERS with a larger buffer, because the order changes."
     ),
     propose=propose_shuffle_small,
 )

@@ -35,15 +35,13 @@ def propose_granted_cores(context: RuleContext) -> Iterator[Rewrite | NoProposal
             why = _UNPROVABLE.format(budget=f"options.{budget.name} = {budget.value}")
             yield NoProposal(GRANTED_CORES, output.id, why)
         return
+    limit = f"Limit tf.data to {_format_cores(context)}"
     yield Rewrite(
         rule=GRANTED_CORES,
         node=output.id,
         safety=Safety.EXACT,
         edits=(*edits, *memory),
-        summary=(
-            f"Limit tf.data to {_format_cores(context)}, as available to the container; TensorFlow detects "
-            f"{context.detected_cores}."
-        ),
+        summary=f"{limit}, as available to the container; TensorFlow detects {context.detected_cores}.",
         group=f"{GRANTED_CORES}@{output.id}",
     )
 
@@ -81,12 +79,8 @@ def _overestimates_cores(context: RuleContext) -> bool:
 
 
 def _leaves_to_autotune(rewrite: Rewrite) -> bool:
-    given: list[tuple[str, Value]] = []
-    for edit in rewrite.edits:
-        if isinstance(edit, SetArgument):
-            given.append((edit.name, edit.value))
-        elif isinstance(edit, ReplaceOperator):
-            given += edit.arguments.items()
+    given = [(edit.name, edit.value) for edit in rewrite.edits if isinstance(edit, SetArgument)]
+    given += [item for edit in rewrite.edits if isinstance(edit, ReplaceOperator) for item in edit.arguments.items()]
     return not {("num_parallel_calls", AUTOTUNE), ("num_parallel_reads", AUTOTUNE)}.isdisjoint(given)
 
 
@@ -99,11 +93,10 @@ GRANTED_CORES_RULE = Rule(
     name=GRANTED_CORES,
     summary="Limits AUTOTUNE and tf.data's threads to the cores that are available to the container.",
     legality=(
-        "Only if TensorFlow detects more cores than are available: it reads the affinity mask but no CFS "
-        "quota. Never if the script itself sets `options.autotune.cpu_budget` and "
-        "`options.threading.private_threadpool_size`. The same options are added to every rewrite that leaves "
-        "a number of parallel calls to AUTOTUNE. If TensorFlow also assumes more memory than is available, "
-        "`options.autotune.ram_budget` is added to the rule's own rewrite."
+        "Only if TensorFlow detects more cores than are available: it reads the affinity mask but no CFS quota. Never "
+        "if the script itself sets `options.autotune.cpu_budget` and `options.threading.private_threadpool_size`. The "
+        "same options are added to every rewrite that leaves a number of parallel calls to AUTOTUNE. If TensorFlow "
+        "also assumes more memory than is available, `options.autotune.ram_budget` is added to the rule's own rewrite."
     ),
     safety="EXACT: it changes threads and budgets, not values; the order is that of the original pipeline.",
     propose=propose_granted_cores,
@@ -128,9 +121,8 @@ def propose_threads(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 def _one_thread_per_kernel(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Proposes one thread per kernel if kernels were measured to use several and parallel calls leave them no core."""
-    spread = [
-        node for node in context.pipeline if (one := context.measured(node.id)) is not None and one.several_threads
-    ]
+    measured = ((node, context.measured(node.id)) for node in context.pipeline)
+    spread = [node for node, one in measured if one is not None and one.several_threads]
     filling = [node for node in spread if _fills_the_cores(node, context)]
     if not spread:
         return
@@ -152,8 +144,7 @@ def _one_thread_per_kernel(context: RuleContext) -> Iterator[Rewrite | NoProposa
     names = ", ".join(describe_operator(node) for node in filling)
     summary = f"Run each kernel of {names} in one thread: parallel calls already occupy {_format_cores(context)}"
     yield _rewrite(context, (alone,), f"{summary}.")
-    pool = _pool(context)
-    if pool is not None:
+    if (pool := _pool(context)) is not None:
         yield _rewrite(context, (alone, pool), f"{summary}; use a private thread pool for tf.data.")
 
 
@@ -229,13 +220,12 @@ THREADS_RULE = Rule(
         "justify it."
     ),
     legality=(
-        "One thread per kernel only if prefix differencing measured kernels that use several, and if as many "
-        "calls of that function run at once as there are available cores: the original parallel calls, or "
-        "TensorFlow's own. A private pool is added to that as a second candidate; alone, it is proposed only "
-        "with an accelerator, if at least a twentieth of a step is needed by neither input nor model and is "
-        "not explained by a buffer, Python code or a missing prefetch. Never one thread per kernel on fewer "
-        "than four cores, where it saves almost no CPU time; never for options that the script sets itself; "
-        "and no pool if granted-cores sets one."
+        "One thread per kernel only if prefix differencing measured kernels that use several, and if as many calls of "
+        "that function run at once as there are available cores: the original parallel calls, or TensorFlow's own. A "
+        "private pool is added to that as a second candidate; alone, it is proposed only with an accelerator, if at "
+        "least a twentieth of a step is needed by neither input nor model and is not explained by a buffer, Python "
+        "code or a missing prefetch. Never one thread per kernel on fewer than four cores, where it saves almost no "
+        "CPU time; never for options that the script sets itself; and no pool if granted-cores sets one."
     ),
     safety=(
         "EXACT: it changes threads, not values. A kernel that sums in several threads may round differently in "

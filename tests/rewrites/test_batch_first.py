@@ -13,7 +13,6 @@ _PARSE = "map rows=exact calls=ParseExampleV2"
 _NEXT = "map fused=n1"
 _PADS = "map pads=7"
 _UNORDERED = {"options": {"deterministic": False}}
-_UNTRAINED = {"trained_variables": frozenset[str]()}
 
 VECTORIZE_SILENT: list[Row] = [
     # Nothing to move, or no batch to move it after.
@@ -27,7 +26,6 @@ VECTORIZE_SILENT: list[Row] = [
     *functions(
         f"range 9 | {_ROWS} ? | batch 2", "python python_random random seeded variable=w writes table print file raises"
     ),
-    (f"range 9 | {_ROWS} variable=w | batch 2", _UNTRAINED, "reads the variable w"),
     (f"range 9 | {_ROWS} | batch 2 | ignore_errors", "ignore_errors"),
     (f"range 9 | {_ROWS} | ignore_errors | batch 2", None),
     # An operator between them does not pass every element on unchanged.
@@ -102,7 +100,6 @@ FUSION_SILENT: list[Row] = [
     (f"range 9 | map [unknown or python or python_random or random variable=w or variable=w] | {_NEXT}", None),
     (f"range 9 | map [table or file] | {_NEXT}", None),
     (f"range 9 | map | [map unknown or {_NEXT} python or {_NEXT} writes or {_NEXT} print]", None),
-    (f"range 9 | map variable=w | {_NEXT}", _UNTRAINED, None),
     (f"range 9 | map | {_NEXT} [random or seeded]", None),  # a cache may follow the first
     # They are called in another way.
     (f"range 9 | map 2 | {_NEXT}[ or  4]", None),
@@ -123,6 +120,7 @@ FUSION_FIRES: list[Row] = [
     (f"range 9 | map 4 | {_NEXT} 4", [f"EXACT {_ONE}"]),
     (f"range 9 | map raises | {_NEXT} raises", [f"EXACT {_ONE}"]),
     ("range 9 | map random | map | map fused=n2", [f"EXACT n3 {_MERGED} -n2"]),
+    ("range 9 | map random 4 | map | map fused=n2", [f"EXACT n3 {_MERGED} -n2"]),
     ("range 9 | map | map | map fused=n1+n2", [f"EXACT n3 {_MERGED} -n2 -n1"]),
     (f"range 9 | map random | {_NEXT}", [f"STATISTICAL {_ONE}"]),
     (f"range 9 | map random 4 | {_NEXT} 4 seeded | batch 2", [f"STATISTICAL {_ONE}"]),

@@ -52,7 +52,6 @@ SILENT: list[Row] = [
         "range 10 | map ? elements=10 bytes=1k | batch 2",
         "random seeded python_random variable=w writes table print unknown",
     ),
-    ("range 10 | map variable=w elements=10 bytes=1k", {"trained_variables": frozenset()}, "reads the variable"),
     # What raises in every epoch would raise in the first only.
     ("TFRecordDataset | [batch 4 or padded_batch 4] | map | batch 3 elements=10 bytes=1k",
      "rejects a shorter last batch"),
@@ -400,6 +399,7 @@ def test_note_states_saved_time_per_epoch() -> None:
     notes = _notes(_SLOW, epochs=5)
     assert "From the second epoch on, it saves 100 ms of CPU time per epoch" in notes
     assert "400 ms over the 5 epochs of the script" in notes
+    assert "100 s over the 1,000 epochs of the script" in _notes(_SLOW, epochs=1000)
     assert "epochs of the script" not in _notes(_SLOW)
     rewrites, _ = proposals(RULE, with_measured(context(_SLOW), "n0", waiting_seconds=0.05))
     assert "100 ms of CPU time and 500 ms of waiting per epoch" in " ".join(rewrites[0].notes)

@@ -181,8 +181,3 @@ def test_nothing_runs_ahead_behind_what_training_changes(words: str, rule: str, 
     proposed, silent = propose_all(context(words))
     refused = [one for one in silent if one.rule == rule and "would run ahead of training" in one.why]
     assert (any(one.rule == rule for one in proposed), bool(refused)) == (allowed, not allowed)
-
-
-def test_what_is_not_trained_may_be_read_ahead() -> None:
-    described = context(f"{_LABELS}; concatenate a b | batch 2", trained_variables=frozenset())
-    assert any(one.rule == "map-and-batch-fusion" for one in propose_all(described)[0])

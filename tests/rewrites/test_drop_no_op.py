@@ -49,7 +49,6 @@ FIRES: list[Row] = [
      ["EXACT -n1"]),
     ("range 9 | prefetch [4 | prefetch 2 or AUTOTUNE | prefetch 90]", ["EXACT -n2"]),
     ("range 9 | prefetch AUTOTUNE | prefetch AUTOTUNE | batch 2", ["EXACT -n1"]),
-    ("range 9 | map variable=w | prefetch 2 | prefetch 4", {"trained_variables": frozenset()}, ["EXACT -n2"]),
 ]  # fmt: skip
 
 test_operator_stays = silent_test("drop-no-op", SILENT)

@@ -11,7 +11,6 @@ from pipetune.rewrites.conflicts import find_conflict
 from tests.rewrites.tables import Row, first, functions, proposal_test, silent_test, with_measured
 from tests.rules import check_proposes, context, proposals
 
-_UNTRAINED = {"trained_variables": frozenset[str]()}
 _CROPS = "map calls=DecodeJpeg+Slice crop=yes"
 _SELECTS = "map branch=yes"
 _CALLS = "map python arrays=yes"
@@ -31,7 +30,6 @@ CROP_SILENT: list[Row] = [
     # The function has other effects.
     *functions(f"range 9 | {_CROPS} ?", "python variable=w writes table print file"),
     (f"range 9 | {_CROPS} python_random variable=state", "reads the variable state"),
-    (f"range 9 | {_CROPS} variable=w", _UNTRAINED, "reads the variable w"),
     (f"range 9 | {_CROPS} random print", "PrintV2"),
     # Errors are dropped downstream.
     (f"range 9 | {_CROPS} [| ignore_errors or random | shuffle 9 | batch 2 | ignore_errors | prefetch]",
@@ -99,9 +97,8 @@ SPLIT_SILENT: list[Row] = [
     (f"{_SOURCE} | [map or map random or map unknown or filter random or flat_map random]", ""),
     # The part before the draws cannot be split off.
     (f"{_SOURCE} | map random draws=no", "has no fixed shape"),
-    *functions(f"{_SOURCE} | {_DRAWS} ?", "writes table print"),
+    *functions(f"{_SOURCE} | {_DRAWS} ?", "variable=w writes table print"),
     (f"{_SOURCE} | {_DRAWS} python_random variable=state", "reads the variable state"),
-    (f"{_SOURCE} | {_DRAWS} variable=w", _UNTRAINED, "reads the variable w"),
     (f"{_SOURCE} | {_DRAWS} 2 deterministic=False", "overtake each other"),
     # Its result must not be cached, or need not be.
     (f"{_SOURCE} | {_DRAWS}", {"partial_read": True}, "stops before the end of the data"),

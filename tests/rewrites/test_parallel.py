@@ -16,7 +16,6 @@ from tests.rules import check_no_proposal, check_proposes, context, proposals
 _PASSES = "experimental_optimization."
 _OFF = {"options": {f"{_PASSES}apply_default_optimizations": False}}
 _UNORDERED = {"options": {"deterministic": False}}
-_UNTRAINED = {"trained_variables": frozenset[str]()}
 
 
 def _calls(safety: str, *numbers: int, node: str = "n1") -> list[str]:
@@ -27,7 +26,6 @@ MAP_SILENT: list[Row] = [
     ("range 9 | [batch 2 or filter | batch 2 or scan | batch 2]", None),
     ("list_files | interleave | batch 2", None),
     *functions("range 9 | map ?", "variable=w writes table print file unknown"),
-    ("range 9 | map variable=w", _UNTRAINED, "reads the variable w"),
     ("range 9 | map [variable=w random or variable=w python or 4 variable=w]", "reads the variable w"),
     ("range 9 | map python print", "PrintV2"),
     ("range 9 | map synchronous=True", "synchronous"),
@@ -88,7 +86,6 @@ INTERLEAVE_SILENT: list[Row] = [
     ("list_files | flat_map | batch 2", None),  # left to `read-shards`
     ("list_files elements=4 | TFRecordDataset | batch 2", None),
     *functions("list_files | interleave ?", "variable=w writes table print unknown"),
-    ("list_files | interleave variable=w", _UNTRAINED, "reads the variable w"),
     ("list_files | interleave file python", "side effect"),
     ("list_files elements=1 | interleave cycle_length=4", "one inner dataset"),
     ("range 9 | opaque | interleave inner=", "nothing is known about what it reads"),  # such as datasets in memory

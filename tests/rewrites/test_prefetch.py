@@ -17,19 +17,13 @@ from tests.rewrites.tables import Row, first, outlines, proposal_test, silent_te
 from tests.rules import check_proposes, context, proposals
 from tests.words import pipeline
 
-_TRAINED = {"trained_variables": frozenset({"w"})}
-_UNTRAINED = {"trained_variables": frozenset[str]()}
-
 SILENT: list[Row] = [
-    ("range 9 | map variable=w | batch 2", "reads the variable w"),
-    ("range 9 | [map or filter] variable=w | batch 2", _TRAINED, "reads the variable w"),
-    ("range 9 | map variable=w | [shuffle 5 | batch 2 | repeat or prefetch 1 | batch 2 or prefetch 1]", _TRAINED,
-     "variable w"),
-    ("list_files | interleave variable=w | batch 2", _TRAINED, "variable w"),
-    ("a = range 9; b = range 9 | map variable=w; zip a b | batch 2", _TRAINED, "variable w"),
-    ("range 9 | map writes=seen | batch 2", _UNTRAINED, "writes a variable"),
-    ("range 9 | map writes python_random | batch 2", "reads the variable w"),
-    ("range 9 | map table | batch 2", _UNTRAINED, "table"),
+    ("range 9 | [map or filter] variable=w | batch 2", "reads the variable w"),
+    ("range 9 | map variable=w | [shuffle 5 | batch 2 | repeat or prefetch 1 | batch 2 or prefetch 1]", "variable w"),
+    ("list_files | interleave variable=w | batch 2", "variable w"),
+    ("a = range 9; b = range 9 | map variable=w; zip a b | batch 2", "variable w"),
+    ("range 9 | map writes[=seen or  python_random] | batch 2", "reads the variable"),
+    ("range 9 | map table | batch 2", "table"),
     ("range 9 | map file | batch 2", "side effect (WriteFile)"),
     ("range 9 | [map unknown or opaque] | batch 2", "is unknown"),
 ]  # fmt: skip
@@ -42,8 +36,6 @@ def _end(node: str) -> list[str]:
 FIRES: list[Row] = [
     ("range 9 | map[ or  print or  python] | batch 2", _end("n2")),
     ("range 9 | map random | shuffle 5 | batch 2 | repeat", _end("n4")),
-    ("range 9 | map variable=w | batch 2", {"trained_variables": frozenset({"v"})}, _end("n2")),
-    ("range 9 | map writes python_random | batch 2", _UNTRAINED, _end("n2")),
     ("from_generator | batch 2", _end("n1")),
     ("range 9 | batch 2 | with_options", _end("n2")),
     ("range 9 | batch 2 | prefetch 2[ or  | with_options]", [f"EXACT n2.buffer_size={size}" for size in (-1, 1, 4)]),

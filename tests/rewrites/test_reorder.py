@@ -10,7 +10,6 @@ from tests.rules import check_proposes, context
 
 _OFF = {"options": {"experimental_optimization.apply_default_optimizations": False}}
 _UNORDERED = {"options": {"deterministic": False}}
-_UNTRAINED = {"trained_variables": frozenset[str]()}
 _FILTER = "filter early=1"
 _SHARD = "shard 3 index=1"
 
@@ -24,7 +23,6 @@ FILTER_SILENT: list[Row] = [
         f"range 9 | map | {_FILTER} ?", "python random seeded variable=w writes table print", whose="its predicate "
     ),
     ("range 9 | map | filter unknown", "nothing is known about its predicate"),
-    (f"range 9 | map | {_FILTER} variable=w", _UNTRAINED, "its predicate reads the variable"),
     # The map's function must be called on every element.
     *functions(
         f"range 9 | map ? | {_FILTER}", "python variable=w writes table print file raises", whose="its function "
@@ -60,7 +58,6 @@ SPLIT_SILENT: list[Row] = [
     ("range 9 | map | shard 3 index=1", None),  # left to shard-early
     # The function may not be called on fewer or other elements.
     *functions("range 9 | map ? | skip 3", "unknown python variable=w writes table print file raises"),
-    ("range 9 | map variable=w | skip 3", _UNTRAINED, "reads the variable w"),
     ("range 9 | map | skip 3 | ignore_errors", "ignore_errors"),
     ("range 9 | map 4 deterministic=False | skip 3", "keep the order"),
     ("range 9 | map[ or  4] | skip 3", _UNORDERED, "keep the order"),  # TensorFlow makes the first one parallel

@@ -44,7 +44,6 @@ SMALL_SILENT: list[Row] = [
     ("TFRecordDataset | map | shuffle 9", "unknown whether"),
     (f"{_SMALL} | map bytes=9k | shuffle 9", {"profiled": False}, "unknown whether"),
     *functions(f"{_SMALL} | map ? bytes=9k | shuffle 9", "python variable=w writes table print unknown"),
-    (f"{_SMALL} | map variable=w bytes=9k | shuffle 9", {"trained_variables": frozenset()}, "variable w"),
     (f"{_SMALL} | map bytes=9k | shuffle 9 | ignore_errors", "ignore_errors"),
     (f"{_SMALL} | map bytes=9k | [batch 2 or filter or enumerate bytes=9k or cache or take 9] | shuffle 9", None),
     (f"{_SMALL} | [flat_map or interleave or scan] bytes=9k | shuffle 9", None),

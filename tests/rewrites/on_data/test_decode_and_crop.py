@@ -381,6 +381,16 @@ def augment(data, label):
         """,
         "        jpeg_shape(data, channels=3), tf.zeros([1, 0, 4]),",
     ),
+    "a slice to the end, in 64 bits": (
+        """
+        def cut(data):
+            image = tf.io.decode_jpeg(data, channels=3)
+            return tf.slice(image, tf.constant([7, 9, 1], tf.int64), tf.constant([12, -1, 2], tf.int64))
+
+        ds = tf.data.Dataset.from_tensor_slices(IMAGES).map(cut)
+        """,
+        "crop_jpeg(data, tf.constant([7, 9, 1], tf.int64), tf.constant([12, -1, 2], tf.int64), channels=3)",
+    ),
 }
 
 
@@ -390,7 +400,7 @@ def _scripted(folder: Path, text: str) -> tuple[patching.Sample, live.LivePipeli
     return sample, source, rewrite
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
 def test_patched_source_returns_planned_elements(text: str, expected: str, tmp_path: Path) -> None:
     sample, source, rewrite = _scripted(tmp_path, text)

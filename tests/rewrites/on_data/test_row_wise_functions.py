@@ -25,6 +25,7 @@ Function = Callable[..., Any]
 
 _DRAW = np.random.default_rng(3)
 _IMAGES = _DRAW.integers(0, 256, (ROWS, 5, 4, 3)).astype(np.uint8)
+_PIXELS = np.tile(np.arange(300), (ROWS, 1)).astype(np.uint8)
 _VECTORS = _DRAW.standard_normal((ROWS, 6)).astype(np.float32)
 _SCALARS = _DRAW.integers(0, 5, ROWS)
 _SQUARES = _DRAW.standard_normal((ROWS, 4, 4)).astype(np.float32)
@@ -97,6 +98,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or dtypes"),
     "reshaped and back": (_SQUARES, lambda x: tf.reshape(tf.reshape(x, [-1]), tf.shape(x)), "mix the rows"),
     "cast that may not fit": (_VECTORS, lambda x: tf.cast(tf.abs(x) * 9.0, tf.uint8), "may not fit"),
+    "cast of indices that may not fit": (
+        _PIXELS, lambda x: tf.cast(tf.cast(tf.math.top_k(x, 2).indices, tf.float32), tf.uint8), "may not fit"),
     "a loop": (
         _VECTORS, lambda x: tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2.0), [0, x])[1],
         "calls other functions"),
@@ -119,7 +122,7 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
 
 NEVER = [
     "norm", "a traced function that gives whole numbers", "cast that may not fit", "a variable", "checked", "Python",
-    "decoded text", "split text", "sparse", "a loop", "a rounded condition",
+    "cast of indices that may not fit", "decoded text", "split text", "sparse", "a loop", "a rounded condition",
     "sides of other shapes", "a product in a branch",
 ]  # fmt: skip
 

@@ -217,6 +217,16 @@ def _indices_that_vary(x: Any) -> Any:
     return tf.where(_half(), tf.gather(x, places), x)
 
 
+def _indices_of_two_axes_that_vary(x: Any) -> Any:
+    table = tf.reshape(x, [-1])
+    return tf.where(_half(), tf.gather(table, tf.cast(x * 100.0, tf.int32)), x)
+
+
+def _paddings_that_vary(x: Any) -> Any:
+    paddings = tf.cast(x[0, 0, 0], tf.int32) * tf.ones([3, 2], tf.int32)
+    return tf.where(_half(), x * tf.cast(tf.size(tf.pad(x, paddings)), tf.float32), x)
+
+
 def _fused_with_an_op_that_stays(x: Any) -> Any:
     common = tf.exp(x)
     return tf.where(_half(), common - 1.0, common)
@@ -245,6 +255,8 @@ SILENT: dict[str, tuple[Function, bool, str]] = {
     "print in the argument": (_print_in_the_argument, True, "PrintV2"),
     "division of integers": (_division_of_integers, True, "FloorDiv"),
     "indices that vary": (_indices_that_vary, True, "GatherV2"),
+    "indices of two axes that vary": (_indices_of_two_axes_that_vary, True, "GatherV2"),
+    "paddings that vary": (_paddings_that_vary, True, "Pad"),
     "beside a condition for each number": (
         lambda x: (tf.where(_half(), -x, x), tf.where(x > 0.5, x, -x)), True, "not a single value"),
     "decorated": (tf.function(lambda x: tf.where(_half(), -x, x)), True, "selects nothing large"),
