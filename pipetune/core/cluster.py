@@ -228,8 +228,7 @@ def horovod_rank(environment: Mapping[str, str], *, horovod: bool) -> HorovodRan
 
     The variables of `mpirun` refer to Horovod ranks only if the script uses `horovod`.
     """
-    found = _rank_from(environment, RANK_VARIABLE, SIZE_VARIABLE)
-    return found or (mpi_rank(environment) if horovod else None)
+    return _rank_from(environment, RANK_VARIABLE, SIZE_VARIABLE) or (mpi_rank(environment) if horovod else None)
 
 
 def mpi_rank(environment: Mapping[str, str]) -> HorovodRank | None:

@@ -106,7 +106,10 @@ def _decode(hint: Any, data: object, where: str) -> object:
     if isinstance(hint, str | typing.ForwardRef):  # the recursive part of `pipeline.Value`
         return _plain(data)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _decode_enum(hint, data, where)
+        known = {(item.value if isinstance(item, str) else item.name): item for item in hint}
+        if not isinstance(data, str) or data not in known:
+            raise MalformedData(where, f"{data!r} is none of {', '.join(known)}")
+        return known[data]
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _decode_dataclass(hint, data, where)
     origin = typing.get_origin(hint) or hint
@@ -118,27 +121,15 @@ def _decode(hint: Any, data: object, where: str) -> object:
             raise MalformedData(where, "should be an object")
         item = arguments[1] if arguments else Any
         return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
-    return _decode_scalar(hint, data, where)
-
-
-def _decode_scalar(hint: Any, data: object, where: str) -> object:
     if hint not in (bool, int, float, str):
         raise TypeError(f"{where}: no JSON form for the type {hint!r}")
-    if hint is float:
-        if data is None:
-            return math.nan
-        if type(data) is int:
-            return float(data)
+    if hint is float and data is None:
+        return math.nan
+    if hint is float and type(data) is int:
+        return float(data)
     if type(data) is not hint:
         raise MalformedData(where, f"should be {hint.__name__}, is {data!r}")
     return data
-
-
-def _decode_enum(kind: type[enum.Enum], data: object, where: str) -> enum.Enum:
-    known = {(item.value if isinstance(item, str) else item.name): item for item in kind}
-    if not isinstance(data, str) or data not in known:
-        raise MalformedData(where, f"{data!r} is none of {', '.join(known)}")
-    return known[data]
 
 
 def _decode_dataclass(kind: type, data: object, where: str) -> object:

@@ -105,14 +105,12 @@ def compare_with_baseline(session: Session, baseline: Session, *, tolerance: flo
     Compares input wait, the gain that is left for a plan, and warnings.
     """
     other_machine = machine_difference(session, baseline)
-    rows = [_compare_input_wait(session, baseline, tolerance), _compare_room(session, baseline, tolerance)]
-    if other_machine:
-        rows = [
-            GateCheck(row.name, GateResult.UNDETERMINED, f"{row.text}; {other_machine}")
-            if row.result is GateResult.FAILED
-            else row
-            for row in rows
-        ]
+    rows = []
+    for compare in (_compare_input_wait, _compare_room):
+        row = compare(session, baseline, tolerance)
+        if other_machine and row.result is GateResult.FAILED:
+            row = GateCheck(row.name, GateResult.UNDETERMINED, f"{row.text}; {other_machine}")
+        rows.append(row)
     new = new_findings(session, baseline)
     text = "; ".join(f"{finding.code}: {finding.message}" for finding in new) or "no new warnings"
     return [*rows, GateCheck(WARNINGS, GateResult.FAILED if new else GateResult.PASSED, text)]
@@ -198,11 +196,10 @@ class FigureDifference:
         if self.change is None:
             return ""
         nothing = 0.0 if self.unit == "%" else 1.0
+        higher, lower = ("better", "worse") if self.more_is_better else ("worse", "better")
         if self.change.low > nothing:
-            return "better" if self.more_is_better else "worse"
-        if self.change.high < nothing:
-            return "worse" if self.more_is_better else "better"
-        return ""
+            return higher
+        return lower if self.change.high < nothing else ""
 
 
 @dataclass(frozen=True)
@@ -245,22 +242,15 @@ def same_pipeline(before: Session, after: Session) -> bool | None:
 
 
 def _steps(before: Session, after: Session) -> Iterator[FigureDifference]:
-    for name, field in (
-        ("training step, current", "defaults_step_ms"),
-        ("training step, tuned", "tuned_step_ms"),
-        ("training step, no input", "bound_step_ms"),
-    ):
+    for variant, field in (("current", "defaults_step_ms"), ("tuned", "tuned_step_ms"), ("no input", "bound_step_ms")):
         first, second = (getattr(one.training, field, None) for one in (before, after))
-        yield FigureDifference(name, "ms", first, second, more_is_better=False)
+        yield FigureDifference(f"training step, {variant}", "ms", first, second, more_is_better=False)
 
 
 def _rates(before: Session, after: Session) -> Iterator[FigureDifference]:
     datasets = [before.main_dataset, after.main_dataset]
-    for name, field in (
-        ("input speedup", "input_speedup"),
-        ("input speedup over AUTOTUNE", "input_speedup_over_autotune"),
-    ):
-        yield _interval(name, *(getattr(dataset, field, None) for dataset in datasets))
+    for over, field in (("", "input_speedup"), (" over AUTOTUNE", "input_speedup_over_autotune")):
+        yield _interval(f"input speedup{over}", *(getattr(dataset, field, None) for dataset in datasets))
     for variant, words in (("defaults", "current"), ("tuned", "tuned")):
         rates = [dataset.rates.get(variant, Rate()) if dataset else Rate() for dataset in datasets]
         for name, unit, field, more in (

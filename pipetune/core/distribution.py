@@ -6,7 +6,7 @@ import enum
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pipetune.core.pipeline import Pipeline
 
@@ -197,10 +197,6 @@ class StandaloneParts:
     functions: Mapping[str, FunctionSource] = field(default_factory=dict)
     extra_arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # argument -> expression
     processors: int = 1  # of the machine; determines the default cycle length of interleave
-
-    def with_pipeline(self, pipeline: Pipeline) -> StandaloneParts:
-        """Returns the parts for an edited variant of the pipeline."""
-        return replace(self, pipeline=pipeline)
 
 
 class ElementIdentity(enum.StrEnum):

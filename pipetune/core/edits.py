@@ -8,16 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from pipetune.core import functions
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import (
-    GRAPH_EDITS,
-    FunctionFacts,
-    FunctionSplit,
-    FunctionVariant,
-    RowGathering,
-    RowWindows,
-    with_effects_of,
-)
+from pipetune.core.functions import FunctionFacts, FunctionSplit, FunctionVariant, RowGathering, RowWindows
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import UNKNOWN, Node, Pipeline, Value
 
@@ -114,7 +107,7 @@ class ReplaceFunction:
         _check_fusable(pipeline, node, self.first)
         called = [one.function for one in map(pipeline.__getitem__, self.first) if one.function is not None]
         forms = tuple(one.form for one in (*called, node.function)) if self.first else ()
-        function = with_effects_of(node.function, called)
+        function = functions.with_effects_of(node.function, called)
         function = replace(function, form=self.form, digest=self.digest, first=self.first, called_forms=forms)
         return _substitute(pipeline, replace(node, function=function))
 
@@ -309,7 +302,7 @@ class Consent(enum.StrEnum):
     FILE_CACHE = "file-cache"
 
 
-_CONSENT_OF_CLASS = {
+CONSENT_OF_CLASS = {
     Safety.STATISTICAL: Consent.STATISTICAL,
     Safety.REORDERS: Consent.REORDER,
     Safety.APPROXIMATE: Consent.APPROXIMATE,
@@ -337,7 +330,7 @@ class Rewrite:
     @property
     def consents(self) -> frozenset[Consent]:
         """All consent that it may need: its own, and that for its safety class."""
-        own = _CONSENT_OF_CLASS.get(self.safety)
+        own = CONSENT_OF_CLASS.get(self.safety)
         return self.needs if own is None else self.needs | {own}
 
     @functools.cached_property
@@ -416,7 +409,7 @@ def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
     return pipeline
 
 
-_FUSABLE = (FunctionVariant.AS_TRACED, *GRAPH_EDITS)
+_FUSABLE = (FunctionVariant.AS_TRACED, *functions.GRAPH_EDITS)
 
 
 def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:

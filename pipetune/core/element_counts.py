@@ -77,10 +77,7 @@ def _from_upstream(pipeline: Pipeline, profile: Profile | None, node_id: str) ->
 
 
 def _measured_count(pipeline: Pipeline, profile: Profile | None, node: Node, above: int) -> int | None:
-    """Returns how many elements `above` input elements become, by what became of those in the profile.
-
-    None where the profile has too few of them for a mean.
-    """
+    """Returns how many elements `above` input elements become, by those of the profile; None if these are too few."""
     measured = profile.operator(node.id) if profile is not None else None
     if measured is None or not measured.ratio:
         return None

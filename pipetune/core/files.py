@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -36,14 +37,8 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            with open(
-                temporary,
-                "w",
-                encoding="utf-8",
-                errors="surrogateescape",
-                newline="",
-                opener=lambda name, flags: os.open(name, flags, mode),
-            ) as stream:
+            opener = functools.partial(os.open, mode=mode)
+            with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="", opener=opener) as stream:
                 stream.write(text)
             os.replace(temporary, path)
         finally:
@@ -109,9 +104,7 @@ def read_value(
     Raises:
         PipetuneError: as in `read_json`, or the file is damaged.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / name
+    path = Path(path, name) if Path(path).is_dir() else Path(path)
     data = read_json(path, kind=kind, schema=schema)
     try:
         return make(data)

@@ -40,6 +40,6 @@ def _next_step() -> str:
     """Returns what analyses this training: a command for a script or a module, a function in a notebook."""
     main = sys.modules.get("__main__")
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
+    if spec is not None and spec.name != "__main__":  # as of a folder
         return f"`pipetune analyze -m {spec.name.removesuffix('.__main__')}`"
     return f"`pipetune analyze {os.path.relpath(file)}`" if file else "`pipetune.tune(dataset)`"

@@ -51,18 +51,19 @@ class JsonLinesConnection:
         except OSError as error:
             raise ConnectionLost("has closed the connection") from error
 
-    def receive(self, limit_seconds: float, *, max_bytes: int | None = None) -> object:
+    def receive(self, limit_seconds: float, *, since: float | None = None, max_bytes: int | None = None) -> object:
         """Waits for the next value and returns it.
 
         Args:
             limit_seconds: longest wait.
+            since: when it began, in `time.monotonic` seconds; None: now.
             max_bytes: maximum length of a line from an untrusted sender; None: no limit.
 
         Raises:
             ConnectionLost: the other end is closed, sends nothing within the limit, or sends too much.
             PipetuneError: the line is not JSON.
         """
-        end = time.monotonic() + limit_seconds
+        end = (time.monotonic() if since is None else since) + limit_seconds
         while b"\n" not in self._rest:
             if max_bytes is not None and len(self._rest) > max_bytes:
                 raise ConnectionLost("sent a message that is too long")
@@ -94,10 +95,7 @@ class JsonLinesConnection:
             pass
         except OSError:
             self.peer_closed = True
-        found = []
-        while b"\n" in self._rest:
-            found.append(self._next())
-        return found
+        return [self._next() for _ in range(self._rest.count(b"\n"))]
 
     def close(self) -> None:
         """Closes the socket."""
@@ -252,13 +250,13 @@ class RequestLink(JsonLinesConnection):
         request: StepRequest = decode_union(StepRequest, self.receive(limit_seconds))
         return request
 
-    def receive_reply(self, limit_seconds: float) -> StepReply:
-        """Waits for the reply to the last request and returns it.
+    def receive_reply(self, limit_seconds: float, *, since: float | None = None) -> StepReply:
+        """Waits for the reply to the last request and returns it; the limit is as in `receive`.
 
         Raises:
             ConnectionLost: the worker has exited, or does not reply within the limit.
         """
-        return decode(StepReply, self.receive(limit_seconds))
+        return decode(StepReply, self.receive(limit_seconds, since=since))
 
 
 FIRST_STEP_TIMEOUT_SECONDS = 600.0  # from the chief's first step to the last worker's: their data may be larger
@@ -295,9 +293,8 @@ class LockstepTeam:
             Why the workers cannot try a different pipeline together with the chief, whose pipeline has these operators;
             "" if they can.
         """
-        end = time.monotonic() + FIRST_STEP_TIMEOUT_SECONDS
         found = ""
-        for worker, answer in self._receive_all(lambda: max(0.0, end - time.monotonic())):
+        for worker, answer in self._receive_all(FIRST_STEP_TIMEOUT_SECONDS):
             found = found or answer.why or _difference(worker, answer.operators, tuple(operators))
         return found
 
@@ -308,11 +305,8 @@ class LockstepTeam:
             RunFailed: a worker could not; no step was taken.
         """
         self._send_all(PreparePipeline(plan))
-        failed = [
-            f"worker {worker}: {answer.why}"
-            for worker, answer in self._receive_all(BUILD_TIMEOUT_SECONDS)
-            if answer.why
-        ]
+        replies = list(self._receive_all(BUILD_TIMEOUT_SECONDS))
+        failed = [f"worker {worker}: {reply.why}" for worker, reply in replies if reply.why]
         if failed:
             raise RunFailed(failed[0])
 
@@ -378,10 +372,12 @@ class LockstepTeam:
             with self._link(worker) as link:
                 link.send_request(order)
 
-    def _receive_all(self, limit_seconds: float | Callable[[], float]) -> Iterator[tuple[int, StepReply]]:
+    def _receive_all(self, limit_seconds: float) -> Iterator[tuple[int, StepReply]]:
+        """Yields the reply of each worker; the limit is one for all of them together."""
+        begun = time.monotonic()
         for worker in range(1, len(self)):
             with self._link(worker) as link:
-                answer = link.receive_reply(limit_seconds() if callable(limit_seconds) else limit_seconds)
+                answer = link.receive_reply(limit_seconds, since=begun)
             yield worker, answer
 
 

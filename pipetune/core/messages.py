@@ -7,6 +7,7 @@ the user's script prints can be mistaken for a message.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import os
@@ -31,7 +32,7 @@ class Mode(enum.StrEnum):
     VERIFY = "verify"  # run the script, patched or original, to its first training step, and measure on request
     SERVE = "serve"  # run the script of a task that executes steps of another process; no measurements
     RUN = "run"  # run the script with a plan applied
-    DOCTOR = "doctor"  # the same, and check it for problems
+    DOCTOR = "doctor"  # read what the machine has
     BENCH = "bench"  # measure the figures named by `Job.arguments`; files go to `Job.out`
 
 
@@ -213,12 +214,9 @@ class MessageWriter:
         if os.getpid() != self._owner:
             return
         line = memoryview(to_line(message))
-        with self._lock:
-            try:
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
-            except OSError:
-                pass
+        with self._lock, contextlib.suppress(OSError):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
 
 
 def to_line(message: Message) -> bytes:

@@ -145,6 +145,8 @@ def _values(*names: str, role: Role = Role.VALUE, required: bool = False) -> tup
 _functions = partial(_values, role=Role.FUNCTION, required=True)
 _objects = partial(_values, role=Role.OBJECT)
 _unread = partial(_values, role=Role.UNREAD)
+_same_elements = partial(OperatorFacts, same_elements=True)
+_batching = partial(OperatorFacts, batches=True)
 
 _BATCH_SIZE = Parameter("batch_size", required=True)
 _BUFFER_SIZE = Parameter("buffer_size", Role.COUNT, required=True)
@@ -223,28 +225,14 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         ),
         "enumerate": OperatorFacts(parameters=_unread("start"), division=_DOWNSTREAM),
         "to_ragged": OperatorFacts(("_DenseToRaggedDataset",), method=False),
-        "prefetch": OperatorFacts(
-            ("_PrefetchDataset",), (replace(_BUFFER_SIZE, autotuned=True),), division=_UPSTREAM, same_elements=True
+        "prefetch": _same_elements(("_PrefetchDataset",), (replace(_BUFFER_SIZE, autotuned=True),), division=_UPSTREAM),
+        "with_options": _same_elements(("_OptionsDataset",), _unread("options", required=True), division=_UPSTREAM),
+        "copy_to_device": _same_elements(("_CopyToDeviceDataset",), _values("target_device"), method=False),
+        "assert_cardinality": _same_elements(
+            ("_AssertCardinalityDataset",), _values("expected_cardinality"), division=_UPSTREAM, method=False
         ),
-        "with_options": OperatorFacts(
-            ("_OptionsDataset",), _unread("options", required=True), division=_UPSTREAM, same_elements=True
-        ),
-        "copy_to_device": OperatorFacts(
-            ("_CopyToDeviceDataset",), _values("target_device"), method=False, same_elements=True
-        ),
-        "assert_cardinality": OperatorFacts(
-            ("_AssertCardinalityDataset",),
-            _values("expected_cardinality"),
-            division=_UPSTREAM,
-            method=False,
-            same_elements=True,
-        ),
-        "cache": OperatorFacts(
-            ("CacheDataset",),
-            (Parameter("filename", default=""),),
-            division=_UPSTREAM,
-            epochs=EpochEffect.FREEZES,
-            same_elements=True,
+        "cache": _same_elements(
+            ("CacheDataset",), (Parameter("filename", default=""),), division=_UPSTREAM, epochs=EpochEffect.FREEZES
         ),
         "snapshot": OperatorFacts(
             ("_SnapshotDataset",),
@@ -260,57 +248,39 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             same_elements=True,
         ),
         # Fewer.
-        "filter": OperatorFacts(("_FilterDataset",), (_PREDICATE,), _FEWER, _UPSTREAM, same_elements=True),
-        "take": OperatorFacts(("_TakeDataset",), (_COUNT,), _FEWER, _DOWNSTREAM, same_elements=True, reads_all=False),
-        "skip": OperatorFacts(("_SkipDataset",), (_COUNT,), _FEWER, _DOWNSTREAM, same_elements=True),
-        "shard": OperatorFacts(
-            ("_ShardDataset",), _values("num_shards", "index", required=True), _FEWER, _DOWNSTREAM, same_elements=True
-        ),
-        "take_while": OperatorFacts(
-            ("_TakeWhileDataset",), (_PREDICATE,), _FEWER, _DOWNSTREAM, same_elements=True, reads_all=False
-        ),
-        "ignore_errors": OperatorFacts(
-            ("_IgnoreErrorsDataset",), _unread("log_warning"), _FEWER, _UPSTREAM, same_elements=True
-        ),
-        "unique": OperatorFacts(("_UniqueDataset",), (), _FEWER, _DOWNSTREAM, same_elements=True),
+        "filter": _same_elements(("_FilterDataset",), (_PREDICATE,), _FEWER, _UPSTREAM),
+        "take": _same_elements(("_TakeDataset",), (_COUNT,), _FEWER, _DOWNSTREAM, reads_all=False),
+        "skip": _same_elements(("_SkipDataset",), (_COUNT,), _FEWER, _DOWNSTREAM),
+        "shard": _same_elements(("_ShardDataset",), _values("num_shards", "index", required=True), _FEWER, _DOWNSTREAM),
+        "take_while": _same_elements(("_TakeWhileDataset",), (_PREDICATE,), _FEWER, _DOWNSTREAM, reads_all=False),
+        "ignore_errors": _same_elements(("_IgnoreErrorsDataset",), _unread("log_warning"), _FEWER, _UPSTREAM),
+        "unique": _same_elements(("_UniqueDataset",), (), _FEWER, _DOWNSTREAM),
         # Several into one, one into several.
-        "batch": OperatorFacts(
-            ("_BatchDataset", "_ParallelBatchDataset"),
-            (_BATCH_SIZE, _DROP_REMAINDER, *_PARALLEL),
-            _FEWER,
-            _UPSTREAM,
-            batches=True,
+        "batch": _batching(
+            ("_BatchDataset", "_ParallelBatchDataset"), (_BATCH_SIZE, _DROP_REMAINDER, *_PARALLEL), _FEWER, _UPSTREAM
         ),
-        "padded_batch": OperatorFacts(
+        "padded_batch": _batching(
             ("_PaddedBatchDataset",),
             (_BATCH_SIZE, *_unread("padded_shapes", "padding_values"), _DROP_REMAINDER),
             _FEWER,
             _UPSTREAM,
-            batches=True,
         ),
-        "ragged_batch": OperatorFacts(
-            (), (_BATCH_SIZE, _DROP_REMAINDER, *_unread("row_splits_dtype")), _FEWER, batches=True
+        "ragged_batch": _batching((), (_BATCH_SIZE, _DROP_REMAINDER, *_unread("row_splits_dtype")), _FEWER),
+        "unbatch": _batching(("_UnbatchDataset",), (), _UNKNOWN, _UPSTREAM),
+        "rebatch": _batching(
+            ("_RebatchDataset",), (replace(_BATCH_SIZE, attribute="_batch_sizes"), _DROP_REMAINDER), _UNKNOWN
         ),
-        "unbatch": OperatorFacts(("_UnbatchDataset",), (), _UNKNOWN, _UPSTREAM, batches=True),
-        "rebatch": OperatorFacts(
-            ("_RebatchDataset",),
-            (replace(_BATCH_SIZE, attribute="_batch_sizes"), _DROP_REMAINDER),
-            _UNKNOWN,
-            batches=True,
-        ),
-        "window": OperatorFacts(
+        "window": _batching(
             ("_WindowDataset",),
             (Parameter("size", required=True), *_values("shift", "stride"), _DROP_REMAINDER),
             _UNKNOWN,
             _DOWNSTREAM,
-            batches=True,
         ),
-        "group_by_window": OperatorFacts(
+        "group_by_window": _batching(
             ("_GroupByWindowDataset",),
             (*_functions("key_func", "reduce_func"), *_unread("window_size"), *_functions("window_size_func")),
             _UNKNOWN,
             order=OrderEffect.CHANGES,
-            batches=True,
         ),
         "flat_map": OperatorFacts(("_FlatMapDataset",), (_MAP_FUNC,), _UNKNOWN, _UPSTREAM),
         "interleave": OperatorFacts(
@@ -335,18 +305,11 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             order=OrderEffect.CHANGES,
         ),
         # Epochs.
-        "repeat": OperatorFacts(
-            ("_RepeatDataset",),
-            (Parameter("count", default=INFINITE),),
-            _MORE,
-            _UPSTREAM,
-            epochs=EpochEffect.JOINS,
-            same_elements=True,
+        "repeat": _same_elements(
+            ("_RepeatDataset",), (Parameter("count", default=INFINITE),), _MORE, _UPSTREAM, epochs=EpochEffect.JOINS
         ),
         # Several inputs.
-        "concatenate": OperatorFacts(
-            ("_ConcatenateDataset",), _unread("dataset", required=True), _MORE, _DOWNSTREAM, same_elements=True
-        ),
+        "concatenate": _same_elements(("_ConcatenateDataset",), _unread("dataset", required=True), _MORE, _DOWNSTREAM),
         # A zip stops with its shortest input.
         "zip": OperatorFacts(("_ZipDataset",), (), _FEWER, _DOWNSTREAM, method=False, reads_all=False),
         "choose": replace(

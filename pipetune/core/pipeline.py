@@ -167,9 +167,7 @@ class Node:
     @property
     def title(self) -> str:
         """The name to display: the class of an opaque operator if known, else `op`."""
-        if self.op == "opaque" and self.label:
-            return self.label
-        return self.op
+        return self.label if self.op == "opaque" and self.label else self.op
 
     @property
     def made_by_list_files(self) -> bool:
@@ -298,9 +296,8 @@ class Pipeline:
     @property
     def fingerprint(self) -> str:
         """Identity across runs: operators, parameters, function digests; no seeds, files, locations."""
-        return hashlib.sha256(
-            json.dumps([asdict(one) for one in self.identities()], sort_keys=True).encode()
-        ).hexdigest()[:16]
+        text = json.dumps([asdict(one) for one in self.identities()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def identities(self) -> tuple[OperatorIdentity, ...]:
         """Returns what plan.json lists of the operators, comparable across runs."""
@@ -333,18 +330,15 @@ def consecutive_maps(pipeline: Pipeline, *, drawing: bool = False) -> Iterator[t
         if node.op != "map" or len(node.inputs) != 1 or function is None:
             continue
         above = runs.get(node.inputs[0], ())
-        fits = function.only_draws and (above or function.random) if drawing else function.stateless
+        alike = above and all(above[-1].argument(name) == node.argument(name) for name in _ARGUMENTS)
+        joins = alike and len(pipeline.consumers(above[-1].id)) == 1
+        fits = function.only_draws and (joins or function.random) if drawing else function.stateless
         if not fits:
             continue
-        joins = above and len(pipeline.consumers(above[-1].id)) == 1 and _same_arguments(above[-1], node)
         if joins:
             del runs[above[-1].id]
         runs[node.id] = (*above, node) if joins else (node,)
     yield from (run for run in runs.values() if len(run) > 1)
-
-
-def _same_arguments(one: Node, other: Node) -> bool:
-    return all(one.argument(name) == other.argument(name) for name in _ARGUMENTS)
 
 
 def location_of(node_id: str, *pipelines: Pipeline | None) -> SourceLocation | None:

@@ -80,12 +80,12 @@ def load_plan(path: Path | str) -> PlanFile:
 
 
 def _of_dataset(dataset: DatasetResult, session: Session) -> PlanFile:
-    rewrites = dataset.plan.rewrites if dataset.plan else ()
+    plan = dataset.plan or Plan("")
     return PlanFile(
         fingerprint=dataset.pipeline.fingerprint,
         operators=dataset.pipeline.identities(),
-        edits=tuple(edit for rewrite in rewrites for edit in rewrite.edits),
-        rewrites=rewrites,
+        edits=plan.edits,
+        rewrites=plan.rewrites,
         machine=session.machine,
         pipetune=session.version,
         name=dataset.pipeline.name,

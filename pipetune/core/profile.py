@@ -63,7 +63,7 @@ class PaddingShares:
 def part_costs(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorProfile | None:
     """Returns the cost of an operator that calls a part of a function; None if it was not measured."""
     whole = profile.operator(part.part_of)
-    if whole is not None and part.form in (FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED):
+    if whole is not None and part.called_on_batches:
         # Both parts were timed together on a batch: all of the time is attributed to the second.
         seconds = whole.on_batch_seconds if node_id == part.part_of else 0.0
         return OperatorProfile(node_id, whole.stage, on_batch_seconds=seconds)
@@ -86,11 +86,8 @@ def part_costs(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorP
 
 def with_part_costs(profile: Profile, pipeline: Pipeline) -> Profile:
     """Returns the profile of a pipeline with split functions, in which the parts are separate operators."""
-    parts = {
-        node.id: part_costs(node.id, node.function, profile)
-        for node in pipeline
-        if node.function is not None and node.function.part_of
-    }
+    split = [(node.id, node.function) for node in pipeline if node.function is not None and node.function.part_of]
+    parts = {node: part_costs(node, part, profile) for node, part in split}
     others = (one for one in profile.operators if one.node not in parts)
     return replace(profile, operators=(*others, *(one for one in parts.values() if one is not None)))
 

@@ -33,8 +33,7 @@ def redact(session: Session) -> Session:
     secrets = sorted(set(_secrets(session)), key=len, reverse=True)
     texts = "|".join(re.escape(secret) for secret in secrets)
     hidden = re.compile(rf"(?<!\w)(?:{texts})(?!\w)") if secrets else None
-    data = _clean(encode(_without_source(session)), hidden)
-    return decode(Session, data)
+    return decode(Session, _clean(encode(_without_source(session)), hidden))
 
 
 def _without_source(session: Session) -> Session:

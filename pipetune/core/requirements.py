@@ -51,11 +51,7 @@ def require_tensorflow() -> str:
 
 
 def _tensorflow_version() -> str:
-    """Returns the version of the TensorFlow that is imported or would be; "" if it does not say.
-
-    Raises:
-        PipetuneError: there is none.
-    """
+    """Returns the version of the TensorFlow that is imported or would be, "" if it does not say; raises without one."""
     from importlib import metadata, util  # here and below, because --help needs none of it
 
     if imported := sys.modules.get("tensorflow"):

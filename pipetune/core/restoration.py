@@ -110,7 +110,9 @@ def _locked(left: Path) -> Iterator[bool]:
     """Yields whether no process uses this folder and something remains to be done; if so, it is locked while open."""
     try:
         new = not (left / _LOCK).exists() and not (left / _REPORTED_COPIES).exists()
-        if _has_only_reported_copies(left) or (new and time.time() - left.stat().st_mtime < _CREATION_SECONDS):
+        kept = _reported_copies(left)
+        done = bool(kept) and {path.name for path in left.iterdir()} <= {*kept, _REPORTED_COPIES}
+        if done or (new and time.time() - left.stat().st_mtime < _CREATION_SECONDS):
             yield False
             return
         lock = os.open(left / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -150,16 +152,6 @@ def _remove_restored(left: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _has_only_reported_copies(left: Path) -> bool:
-    """Whether a folder contains only copies that were reported to users.
-
-    Raises:
-        OSError: the folder is gone.
-    """
-    kept = _reported_copies(left)
-    return bool(kept) and {path.name for path in left.iterdir()} <= {*kept, _REPORTED_COPIES}
-
-
 def _reported_copies(left: Path) -> set[str]:
     """Returns the names of the copies that were reported to users, once everything is restored."""
     reported = left / _REPORTED_COPIES
@@ -186,10 +178,9 @@ def _wait_for_end(process: int) -> None:
     end = time.monotonic() + 5.0
     while time.monotonic() < end:
         try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
         except (OSError, IndexError):
-            return
-        if state == "Z":
             return
         time.sleep(0.01)
 

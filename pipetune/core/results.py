@@ -207,13 +207,8 @@ def ratio_of(after: Interval, before: Interval) -> Interval | None:
     centre = math.log(after.median / before.median)
     down = math.hypot(math.log(after.median / after.low), math.log(before.high / before.median))
     up = math.hypot(math.log(after.high / after.median), math.log(before.median / before.low))
-    return Interval(
-        math.exp(centre),
-        math.exp(centre - down),
-        math.exp(centre + up),
-        min(after.pairs, before.pairs),
-        METHOD,
-    )
+    pairs = min(after.pairs, before.pairs)
+    return Interval(math.exp(centre), math.exp(centre - down), math.exp(centre + up), pairs, METHOD)
 
 
 def difference_of(after: Interval, before: Interval) -> Interval | None:
@@ -227,9 +222,8 @@ def difference_of(after: Interval, before: Interval) -> Interval | None:
 
 
 def _finite(*intervals: Interval) -> bool:
-    return all(
-        math.isfinite(bound) for interval in intervals for bound in (interval.median, interval.low, interval.high)
-    )
+    bounds = (bound for interval in intervals for bound in (interval.median, interval.low, interval.high))
+    return all(map(math.isfinite, bounds))
 
 
 @dataclass(frozen=True)
@@ -329,6 +323,7 @@ class DatasetCost:
     element_wall_seconds: float | None = None  # of the input alone, consumed as fast as it delivers
     element_cpu_seconds: float | None = None
     epoch_elements: int | None = None
+    whole_pass: bool = True  # False: `epoch_elements` are only those that came in the time there was for a pass
     first_wall_seconds: float = 0.0  # until the first element of a pass: what `skip` drops is computed all the same
     training_steps: int | None = None  # of validation: steps of training for each pass; None: those of an epoch
 

@@ -5,27 +5,13 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from pipetune.core import results
 from pipetune.core.distribution import INFERENCE, Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
 from pipetune.core.edits import NoProposal, Plan, Rewrite
 from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
-from pipetune.core.results import (
-    AutotuneValues,
-    Comparison,
-    DatasetCost,
-    Interval,
-    OptimizationPasses,
-    Outcome,
-    PredictedRate,
-    Rate,
-    RunDynamics,
-    Scenario,
-    ServiceNeed,
-    StepSeries,
-    StoredPrefix,
-    Trial,
-)
+from pipetune.core.results import Comparison, Interval, Outcome, Rate, StepSeries, Trial
 from pipetune.core.settings import Command
 
 SCHEMA = 1  # schema version of session.json and plan.json; files with a different one are not read
@@ -161,12 +147,12 @@ class DatasetResult:
     comparison: Comparison | None = None
     order: Reproducibility | None = None
     tuned: Pipeline | None = None  # the pipeline with the plan applied
-    predictions: tuple[PredictedRate, ...] = ()  # of the baselines and every plan tried
-    what_if: tuple[Scenario, ...] = ()  # of the tuned pipeline, if there is one
-    autotuned: dict[str, AutotuneValues] = field(default_factory=dict)  # "defaults", "autotune", "tuned"
-    optimisations: OptimizationPasses | None = None  # TensorFlow's own graph passes
-    course: RunDynamics | None = None  # of a run: first element, epoch boundaries, drift
-    cost: DatasetCost | None = None  # over the whole process
+    predictions: tuple[results.PredictedRate, ...] = ()  # of the baselines and every plan tried
+    what_if: tuple[results.Scenario, ...] = ()  # of the tuned pipeline, if there is one
+    autotuned: dict[str, results.AutotuneValues] = field(default_factory=dict)  # "defaults", "autotune", "tuned"
+    optimisations: results.OptimizationPasses | None = None  # TensorFlow's own graph passes
+    course: results.RunDynamics | None = None  # of a run: first element, epoch boundaries, drift
+    cost: results.DatasetCost | None = None  # over the whole process
     handover: InputDistribution | None = None  # how a strategy distributes it to the replicas; None: without one
     skew: InputSkew | None = None  # between the inputs of several workers in lockstep
     as_written: OriginalSharding | None = None  # what each worker receives; None: one worker, or not counted
@@ -225,8 +211,8 @@ class DistributedResult:
     coverage: tuple[Coverage, ...] = ()  # the checks as counts, if elements were counted
     as_written: OriginalSharding | None = None  # the same for the original script on as many workers
     advice: tuple[str, ...] = ()  # sentences on whether to use it, and on alternatives
-    service: ServiceNeed | None = None  # for the kind "service"
-    stored: StoredPrefix | None = None  # alternative to a service; None: there is none
+    service: results.ServiceNeed | None = None  # for the kind "service"
+    stored: results.StoredPrefix | None = None  # alternative to a service; None: there is none
 
 
 @dataclass(frozen=True)
@@ -264,8 +250,7 @@ class Session:
     @property
     def patch_to_verify(self) -> PatchResult | None:
         """The patch with the plans of training and validation; None if there is neither."""
-        validation = self.validation
-        return validation.patch if validation is not None else self.patch
+        return self.validation.patch if self.validation is not None else self.patch
 
     @property
     def main_dataset(self) -> DatasetResult | None:
@@ -281,20 +266,17 @@ class Session:
     @property
     def diagnosis(self) -> Diagnosis | None:
         """The diagnosis of the main dataset; None if there is none."""
-        dataset = self.main_dataset
-        return dataset.diagnosis if dataset else None
+        return self.main_dataset.diagnosis if self.main_dataset else None
 
     @property
     def candidate(self) -> Candidate | None:
         """The unproven plan of the main dataset; None if there is none, or one is proven."""
-        dataset = self.main_dataset
-        return dataset.candidate if dataset else None
+        return self.main_dataset.candidate if self.main_dataset else None
 
     @property
     def plan(self) -> Plan | None:
         """The confirmed plan of the main dataset; None if there is none."""
-        dataset = self.main_dataset
-        return dataset.plan if dataset else None
+        return self.main_dataset.plan if self.main_dataset else None
 
 
 class SessionOutcome(enum.StrEnum):

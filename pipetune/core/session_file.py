@@ -117,8 +117,7 @@ def save(session: Session, path: Path | str) -> None:
     Raises:
         PipetuneError: the folder cannot be written to.
     """
-    data = session_data(session)
-    text = json.dumps(data, indent=1, allow_nan=False)
+    text = json.dumps(session_data(session), indent=1, allow_nan=False)
     if len(text) > MAX_READABLE_BYTES:
         text = json.dumps(session_data(session, sparse=True), separators=(",", ":"), allow_nan=False)
     write_text(Path(path), text + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipetune.core.edits import Consent, Safety
+from pipetune.core.edits import CONSENT_OF_CLASS, Consent, Safety
 from pipetune.core.errors import did_you_mean
 
 
@@ -51,17 +51,9 @@ class Settings:
 
         `randomness_fixed`: the script sets a seed.
         """
-        if not needs <= self.allow:
-            return False
-        match safety:
-            case Safety.EXACT:
-                return True
-            case Safety.STATISTICAL:
-                return not randomness_fixed or Consent.STATISTICAL in self.allow
-            case Safety.REORDERS:
-                return Consent.REORDER in self.allow
-            case Safety.APPROXIMATE:
-                return Consent.APPROXIMATE in self.allow
+        own = CONSENT_OF_CLASS.get(safety)
+        free = own is None or (safety is Safety.STATISTICAL and not randomness_fixed)
+        return needs <= self.allow and (free or own in self.allow)
 
 
 @dataclass(frozen=True)

@@ -168,13 +168,10 @@ def description(pipeline: Pipeline, reading: TfdsRead) -> str:
     """Returns sentences on what is read and in which order, for the notes of a session."""
     files = reading.files(pipeline)
     counted = "its files" if files is None else f"{files} file{'s' * (files != 1)}"
-    shuffle = reading.shuffle
-    if shuffle is None:
-        order = "in the same order every time"
-    elif shuffle.argument("seed") is None:
-        order = "in a different order every time"
-    else:
-        order = "shuffled with its seed"
+    order = "in the same order every time"
+    if reading.shuffle is not None:
+        seeded = reading.shuffle.argument("seed") is not None
+        order = "shuffled with its seed" if seeded else "in a different order every time"
     return (
         f"{reading.call} ({reading.location}) reads {counted} {order}, {reading.cycle_length(pipeline)} at a "
         f"time in turns of {reading.block_length} examples. Rewrites of these operators are written as a "
@@ -208,8 +205,7 @@ def read_config_field(pipeline: Pipeline, edit: Edit) -> tuple[str, Value] | Non
 
 def read_config_fields(pipeline: Pipeline, edits: Iterable[Edit]) -> dict[str, Value]:
     """Returns the fields of `ReadConfig` that are equivalent to these edits; edits without a field are ignored."""
-    found = (read_config_field(pipeline, edit) for edit in edits)
-    return dict(field for field in found if field is not None)
+    return dict(filter(None, (read_config_field(pipeline, edit) for edit in edits)))
 
 
 def read_config_text(fields: Mapping[str, Value]) -> str:

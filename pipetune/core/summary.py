@@ -52,8 +52,7 @@ def _training_at(session: Session) -> Json:
 def _input_wait(diagnosis: Diagnosis | None) -> Json:
     if diagnosis is None or (diagnosis.wait_share is None and diagnosis.wait_seconds is None):
         return None
-    share = diagnosis.wait_share
-    seconds = diagnosis.wait_seconds
+    share, seconds = diagnosis.wait_share, diagnosis.wait_seconds
     return {
         "share": {"median": share.median, "low": share.low, "high": share.high} if share else None,
         "ms_per_step": encode(seconds * 1000) if seconds is not None else None,
@@ -63,19 +62,14 @@ def _input_wait(diagnosis: Diagnosis | None) -> Json:
 def _dataset(dataset: DatasetResult) -> dict[str, Json]:
     pipeline = dataset.pipeline
     located = next((node.location for node in reversed(pipeline.nodes) if node.location), None)
-    predicted = dataset.predicted or Rate()
     return {
         "name": pipeline.name,
         "file": located.file if located else None,
         "line": located.line if located else None,
         "role": dataset.role,
         "rates": {name: encode(dataset.rates.get(name)) for name in RATES},
-        "input_speedup": encode(dataset.input_speedup),
-        "input_speedup_over_autotune": encode(dataset.input_speedup_over_autotune),
-        "predicted": {
-            "examples_per_second": encode(predicted.examples_per_second),
-            "peak_rss_mib": encode(predicted.peak_rss_mib),
-        },
+        **_fields(dataset, "input_speedup", "input_speedup_over_autotune"),
+        "predicted": _fields(dataset.predicted or Rate(), "examples_per_second", "peak_rss_mib"),
         "rewrites": [
             _rewrite(rewrite, dataset, dataset.gains.get(rewrite.key))
             for rewrite in (dataset.plan.rewrites if dataset.plan else ())
@@ -87,8 +81,7 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
         ],
         "rejected": [{"rule": one.rule, "why": one.why, "gain": encode(one.gain)} for one in dataset.rejected],
         "equality": _equality(dataset.comparison),
-        "order": encode(dataset.order),
-        "handover": encode(dataset.handover),
+        **_fields(dataset, "order", "handover"),
         "skew": _skew(dataset.skew),
         "as_written": _as_written(dataset.as_written),
     }
@@ -146,14 +139,7 @@ def _candidate(dataset: DatasetResult) -> Json:
 def _equality(comparison: Comparison | None) -> Json:
     if comparison is None:
         return None
-    return {
-        "class": comparison.safety.name,
-        "checks": [encode(check) for check in comparison.checks],
-        "elements": comparison.elements,
-        "epochs": comparison.epochs,
-        "equal": comparison.equal,
-        "notes": list(comparison.notes),
-    }
+    return {"class": comparison.safety.name, **_fields(comparison, "checks", "elements", "epochs", "equal", "notes")}
 
 
 def _patch(patch: PatchResult | None, plan: Plan | None) -> Json:
@@ -172,13 +158,9 @@ def _as_written(found: OriginalSharding | None) -> Json:
     if found is None:
         return None
     return {
-        "workers": found.workers,
-        "policy": found.policy,
+        **_fields(found, "workers", "policy"),
         "coverage": _coverage(found.coverage),
-        "why": found.why,
-        "refused": found.refused,
-        "files": found.files,
-        "file_bytes": found.file_bytes,
+        **_fields(found, "why", "refused", "files", "file_bytes"),
     }
 
 
@@ -203,7 +185,8 @@ def _coverage(found: Coverage | None) -> Json:
         *("short_batches", "idle_workers", "read_over_used", "each_everything"),
         *("read_bytes", "used_bytes", "bytes_read_over_used", "servers"),
     )
-    return {
-        "workers": [{name: encode(getattr(worker, name)) for name in shares} for worker in found.workers],
-        **{name: encode(getattr(found, name)) for name in counts},
-    }
+    return {"workers": [_fields(worker, *shares) for worker in found.workers], **_fields(found, *counts)}
+
+
+def _fields(value: object, *names: str) -> dict[str, Json]:
+    return {name: encode(getattr(value, name)) for name in names}

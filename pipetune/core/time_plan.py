@@ -22,7 +22,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since some fixed moment."""
-        ...
 
 
 class SystemClock:

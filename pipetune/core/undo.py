@@ -136,12 +136,7 @@ class UndoJournal:
     """Records the state of paths before the script changes them, in the process that runs the script."""
 
     def __init__(
-        self,
-        folder: str,
-        *,
-        ignored: Iterable[str] = (),
-        ignored_files: Iterable[str] = (),
-        ends_process: bool = True,
+        self, folder: str, *, ignored: Iterable[str] = (), ignored_files: Iterable[str] = (), ends_process: bool = True
     ) -> None:
         """Creates a journal file in `folder`; nothing is recorded before the first `begin_generation`.
 
@@ -307,9 +302,7 @@ class UndoJournal:
 
     def before_temporary(self, path: str, *, owned: bool) -> None:
         """`tempfile` will create `path`. If it is `owned`, Python removes it when the script ends."""
-        if not self._ends_process:
-            return
-        name = self._resolved(path, -1)
+        name = self._resolved(path, -1) if self._ends_process else None
         if os.getpid() != self._owner or name is None or os.path.lexists(name) or self._is_ignored(name):
             return
         if owned or os.path.dirname(name) == self._temporary:  # but `mkdtemp(dir="runs")` creates a folder to keep

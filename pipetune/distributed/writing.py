@@ -78,9 +78,13 @@ def distribute(
     except (CannotExpress, CannotReplay) as error:
         return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
     checks, covered = counted.checks, counted.coverage
-    wrong = _rejection_reason(checks)
-    if wrong:
-        return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
+    wrong = next((check for check in checks if check.missing or check.duplicated), None)
+    if wrong is not None:
+        why = (
+            f"Not written: with {wrong.workers} workers, {wrong.missing} elements were missing "
+            f"and {wrong.duplicated} were duplicated."
+        )
+        return DistributedResult(kind, "", "", notes=(why, *written.notes), checks=checks, coverage=covered)
     order, no_index = _outcome(lambda: _check_index_order(chosen, written, tuned, checks, parameter))
     full, no_fill = _outcome(lambda: _check_filled_batches(written, checks, tuned, parameter))
     delivered = _delivery_description(chosen, checks)
@@ -133,17 +137,6 @@ def count_deliveries(
     if kind.delivery is DeliveryMode.SERVICE:
         return service_coverage.check_service(module, source, tuned, parameter=parameter)
     return coverage.count(kind, module, source, tuned, parameter=parameter)
-
-
-def _rejection_reason(checks: Checks) -> str:
-    """Returns why nothing is written after the module was run; "" if each element was delivered once."""
-    wrong = [check for check in checks if check.missing or check.duplicated]
-    if not wrong:
-        return ""
-    return (
-        f"Not written: with {wrong[0].workers} workers, {wrong[0].missing} elements were missing "
-        f"and {wrong[0].duplicated} were duplicated."
-    )
 
 
 def _outcome(check: Callable[[], str]) -> tuple[str, str]:
@@ -209,29 +202,24 @@ def _delivery_description(kind: Kind, checks: Checks) -> str:
 
 
 def _notes(kind: Kind, checks: Checks) -> list[str]:
-    """Returns the notes for the user on remainders, uneven batches, and what could not be counted."""
+    """Returns the notes for the user on incomplete last batches, uneven batches, and what could not be counted."""
     uneven = [str(check.workers) for check in checks if check.equal_batches is False]
-    found = _remainders(kind, checks)
+    found: list[str] = []
+    known = [check for check in checks if check.filled is not None]
+    if known:
+        columns = zip(*((check.workers, check.dropped, check.filled) for check in known), strict=True)
+        numbers, dropped, filled = (_joined([f"{value:,}" for value in column]) for column in columns)
+        found.append(
+            f"of {known[0].elements:,} samples per epoch, drop_remainder drops {dropped} with {numbers} "
+            f"{'replicas' if kind.one_process else 'workers'}; with fill=True none is dropped and {filled} padding "
+            "rows are added"
+        )
     if uneven and kind.delivery is DeliveryMode.PARTS:
         found.append(
             f"with {' or '.join(uneven)} workers, batches of an epoch differ in number or size: repeat the dataset and "
             "set the steps per epoch, or drop the remainder"
         )
     return found + [f"{check.workers} workers: {check.why}" for check in checks if check.why]
-
-
-def _remainders(kind: Kind, checks: Checks) -> list[str]:
-    """Returns a note on the cost of an incomplete last batch for every number of workers; [] if not counted."""
-    known = [check for check in checks if check.filled is not None]
-    if not known:
-        return []
-    who = "replicas" if kind.one_process else "workers"
-    columns = zip(*((check.workers, check.dropped, check.filled) for check in known), strict=True)
-    numbers, dropped, filled = (_joined([f"{value:,}" for value in column]) for column in columns)
-    return [
-        f"of {known[0].elements:,} samples per epoch, drop_remainder drops {dropped} with {numbers} {who}; "
-        f"with fill=True none is dropped and {filled} padding rows are added"
-    ]
 
 
 def _joined(words: list[str]) -> str:

@@ -291,8 +291,7 @@ def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
 def coverage_sentence(found: Coverage) -> str:
     """The coverage in a sentence or two."""
     noun = "file" if found.counted == "files" else "element"
-    what = f"the first {words.count(found.elements, noun)}" if found.counted.startswith("first") else ""
-    what = what or words.count(found.elements, noun)
+    what = ("the first " if found.counted.startswith("first") else "") + words.count(found.elements, noun)
     subject, get = _subject(found)
     if found.complete:
         first = f"{subject} {get} {what}, every one once in an epoch"
@@ -388,16 +387,8 @@ def _bytes(found: Coverage) -> str:
 
 
 def _amiss(found: Coverage) -> str:
-    parts = [
-        f"{count:,} {'comes' if count == 1 else 'come'} {often}"
-        for count, often in (
-            (found.never, "never"),
-            (found.once, "once"),
-            (found.twice, "twice"),
-            (found.oftener, "more often"),
-        )
-        if count
-    ]
+    counted = ((found.never, "never"), (found.once, "once"), (found.twice, "twice"), (found.oftener, "more often"))
+    parts = [f"{count:,} {'comes' if count == 1 else 'come'} {often}" for count, often in counted if count]
     if found.foreign:
         parts.append(f"{found.foreign:,} come that are none of them")
     return words.joined(parts)

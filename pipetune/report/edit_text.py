@@ -22,21 +22,9 @@ from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
 from pipetune.report import words
 
 _TUNABLE = frozenset({"num_parallel_calls", "buffer_size", "cycle_length", "num_parallel_reads"})
-_SHOWN_ARGUMENTS = (
-    "num_parallel_calls",
-    "num_parallel_reads",
-    "cycle_length",
-    "block_length",
-    "buffer_size",
-    "batch_size",
-    "count",
-    "drop_remainder",
-    "deterministic",
-    "reshuffle_each_iteration",
-    "shuffle",
-    "size",
-    "shift",
-)
+_SHOWN_ARGUMENTS = ("num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "buffer_size",
+                    "batch_size", "count", "drop_remainder", "deterministic", "reshuffle_each_iteration", "shuffle",
+                    "size", "shift")  # fmt: skip
 # Left out where they say nothing; `shuffle=True` of list_files is a default few know of and is shown.
 _DEFAULTS: Mapping[str, bool] = {"drop_remainder": False, "reshuffle_each_iteration": True}
 

@@ -54,7 +54,7 @@ def sides(machine: Machine) -> tuple[Side, ...]:
             "for AUTOTUNE's buffers",
             f"{words.byte_size(share)} (half)",
             _NOT_ASKED if buffers is None else f"{words.byte_size(buffers)} (ram_budget)",
-            buffers is not None and buffers > machine.memory_limit_bytes,
+            _buffers_exceed_share(machine),
         ),
         *(Side(label, granted, _threads(pool, ours), _exceeds(pool, machine)) for label, pool, ours in pools),
     )
@@ -80,7 +80,7 @@ def settings(machine: Machine) -> Iterator[Fact]:
             f"TF_NUM_INTRAOP_THREADS={number} TF_NUM_INTEROP_THREADS={number} python train.py",
             "the model's own threads: no more than can run",
         )
-    if _memory_differs(machine) and (believed.autotune_buffer_bytes or 0) > machine.memory_limit_bytes // 2:
+    if _buffers_exceed_share(machine):
         yield Fact(
             f"options.autotune.ram_budget = {machine.memory_limit_bytes // 2}",
             "AUTOTUNE's buffers stay within half of the memory granted",
@@ -122,6 +122,11 @@ def _quota(machine: Machine) -> str:
 
 def _memory_differs(machine: Machine) -> bool:
     return machine.memory_limit_bytes < 0.95 * machine.memory_host_bytes
+
+
+def _buffers_exceed_share(machine: Machine) -> bool:
+    buffers = machine.believed.autotune_buffer_bytes if machine.believed is not None else None
+    return _memory_differs(machine) and (buffers or 0) > machine.memory_limit_bytes // 2
 
 
 def _threads(number: int | None, configured: int) -> str:
@@ -244,8 +249,8 @@ def datasets(session: Session, places: Places) -> Iterator[Block]:
 
 def _dataset(result: DatasetResult, places: Places, total: float) -> Row:
     cost = result.cost
-    epoch = cost.epoch_wall_seconds if cost is not None else None
-    share = f"{words.percent(epoch / total)} of all" if epoch is not None and total else ""
+    epoch, whole = (cost.epoch_wall_seconds, cost.whole_pass) if cost is not None else (None, True)
+    share = (f"{words.percent(epoch / total)} of all" if whole else "at least") if epoch is not None and total else ""
     taken = "the whole call" if cost is not None and cost.whole_call else ""
     if not taken and result.consumed_elements:
         taken = words.count(result.consumed_elements, "element")
@@ -254,12 +259,11 @@ def _dataset(result: DatasetResult, places: Places, total: float) -> Row:
     role = words.clean(result.role)
     where = places.place_of(result.pipeline.output.location) if result.pipeline.nodes else None
     consumed = places.place(result.file, result.line or None)
-    return Row(
-        (
-            Cell(name or role, note=role if name else "", place=where),
-            Cell(words.clean(result.consumer) or "unknown", place=consumed),
-            Cell(" > ".join(words.clean(node.title) for node in result.pipeline)),
-            Cell(spent or taken, note=taken if spent else "") if spent or taken else Cell(why="nothing was consumed"),
-            replace(number_cell(epoch, words.seconds, why="it was not measured alone"), note=share),
-        )
+    cells = (
+        Cell(name or role, note=role if name else "", place=where),
+        Cell(words.clean(result.consumer) or "unknown", place=consumed),
+        Cell(" > ".join(words.clean(node.title) for node in result.pipeline)),
+        Cell(spent or taken, note=taken if spent else "") if spent or taken else Cell(why="nothing was consumed"),
+        replace(number_cell(epoch, words.seconds, why="it was not measured alone"), note=share),
     )
+    return Row(cells)

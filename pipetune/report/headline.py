@@ -152,9 +152,8 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         gain = interval(result.input_speedup, words.ratio)
         text = f"The input alone delivers {gain.text} the examples." if gain.known else "A plan was found."
         big = gain.short if gain.known else "Plan found"
-        text = " ".join(
-            filter(None, [text, _first_epoch(session), f"Training was not measured: {words.sentence(why)}"])
-        )
+        parts = (text, _first_epoch(session), f"Training was not measured: {words.sentence(why)}")
+        text = " ".join(filter(None, parts))
         return Headline("input-only", big, text, note="faster input" if gain.known else "")
     found = _without_plan(session, result.diagnosis if result else None)
     return _asking(result, found, places, but=found.sentence) if asks_for_approval(session) else found
@@ -249,8 +248,7 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         big = diagnosis.verdict.value.capitalize()
         return Headline("profiled", big, text, ("No trial was run, so nothing is recommended.",))
     if not found_rewrites(session):
-        text = f"No rewrite of pipetune can be applied to this pipeline.{most}"
-        return Headline("nothing", "Nothing to try", text)
+        return Headline("nothing", "Nothing to try", f"No rewrite of pipetune can be applied to this pipeline.{most}")
     none = f"{words.count(tried, 'trial')}, and none is proven faster than the current pipeline."
     text = (none if tried else "No rewrite was expected to make training faster.") + most
     return Headline("nothing", "Nothing faster", text)

@@ -51,17 +51,14 @@ def html(session: Session, *, editor: str = "vscode") -> str:
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        environment(editor)
-        .get_template("report.html.j2")
-        .render(
-            page=page(session),
-            beside=_BESIDE,
-            style=Markup(style),  # our own file
-            script=Markup(script),  # our own file
-            script_digest=digest,
-            data=figures(session),
-        )
+    template = environment(editor).get_template("report.html.j2")
+    return template.render(
+        page=page(session),
+        beside=_BESIDE,
+        style=Markup(style),  # our own file
+        script=Markup(script),  # our own file
+        script_digest=digest,
+        data=figures(session),
     )
 
 
@@ -83,12 +80,11 @@ def environment(editor: str) -> Environment:
     return made
 
 
+_FIGURE = r"(?<![\w./-])(\d[\d.,]*)"  # not a part of a name or a path
+
+
 def typeset(text: str) -> str:
     """Our own figures in print: a multiplication sign, a micro sign, number and unit kept on one line."""
-    text = re.sub(r"(?<=\d)x(?![\w])", "\u00d7", text)
-    return re.sub(r"(?<=\d) (us|ms|s|%|[KMGT]?i?B)(?!\w)", _unit, text)
-
-
-def _unit(match: re.Match[str]) -> str:
-    unit = "\u00b5s" if match[1] == "us" else match[1]
-    return f"\u00a0{unit}"
+    text = re.sub(rf"{_FIGURE}x(?!\.?\w|[/-])", "\\1\u00d7", text)
+    text = re.sub(rf"{_FIGURE} us(?!\w)", "\\1\u00a0\u00b5s", text)
+    return re.sub(rf"{_FIGURE} (ms|s|%|[KMGT]?i?B)(?!\w)", "\\1\u00a0\\2", text)

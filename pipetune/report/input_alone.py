@@ -89,14 +89,13 @@ def _sentence(rates: list[PredictedRate]) -> Iterator[Sentence]:
 
 def _row(rate: PredictedRate) -> Row:
     why = f"not predicted: {words.clean(rate.why)}" if rate.why else "not predicted"
-    return Row(
-        (
-            Cell(words.clean(rate.name)),
-            number_cell(rate.predicted, words.rate, why=why),
-            number_cell(rate.measured, words.rate, why="it was not run alone"),
-            number_cell(rate.error, _signed, why="it needs both figures"),
-        )
+    cells = (
+        Cell(words.clean(rate.name)),
+        number_cell(rate.predicted, words.rate, why=why),
+        number_cell(rate.measured, words.rate, why="it was not run alone"),
+        number_cell(rate.error, _signed, why="it needs both figures"),
     )
+    return Row(cells)
 
 
 def _signed(share: float) -> str:
@@ -114,14 +113,13 @@ def _differs(one: Scenario, known: list[Scenario]) -> bool:
 
 def _scenario(one: Scenario, result: DatasetResult, places: Places, per_element: float) -> Row:
     rate = None if one.input_rate is None else one.input_rate * per_element
-    return Row(
-        (
-            Cell(words.clean(one.name)),
-            number_cell(rate, words.rate, why="nothing limits it"),
-            number_cell(1 / one.training_rate if one.training_rate else None, words.seconds),
-            Cell("the model" if one.binds == "model" else _limit(one, result, places)),
-        )
+    cells = (
+        Cell(words.clean(one.name)),
+        number_cell(rate, words.rate, why="nothing limits it"),
+        number_cell(1 / one.training_rate if one.training_rate else None, words.seconds),
+        Cell("the model" if one.binds == "model" else _limit(one, result, places)),
     )
+    return Row(cells)
 
 
 def _limit(one: Scenario, result: DatasetResult, places: Places) -> str:
@@ -174,16 +172,15 @@ def throughput(result: DatasetResult) -> Iterator[Block]:
 
 
 def _throughput_row(name: str, rate: Rate) -> Row:
-    return Row(
-        (
-            Cell(words.VARIANTS[name], note=_NOTES[name]),
-            number_cell(rate.examples_per_second, words.rate),
-            number_cell(rate.batches_per_second, words.rate),
-            number_cell(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
-            number_cell(rate.first_batch_seconds, words.seconds),
-            number_cell(rate.peak_rss_mib, words.mebibytes),
-        )
+    cells = (
+        Cell(words.VARIANTS[name], note=_NOTES[name]),
+        number_cell(rate.examples_per_second, words.rate),
+        number_cell(rate.batches_per_second, words.rate),
+        number_cell(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
+        number_cell(rate.first_batch_seconds, words.seconds),
+        number_cell(rate.peak_rss_mib, words.mebibytes),
     )
+    return Row(cells)
 
 
 _PARAMETERS = {PARALLELISM: "parallel calls", BUFFER_SIZE: "buffered elements"}
@@ -219,15 +216,14 @@ def tensorflow_work(result: DatasetResult, places: Places) -> Iterator[Block]:
 def _autotuned_row(name: str, value: TunedValue, pipeline: Pipeline, places: Places) -> Row:
     node = next((node for node in pipeline if node.id == value.node), None)
     most = "no limit" if value.high > 2**53 else words.plain(value.high)  # the runtime's largest number
-    return Row(
-        (
-            Cell(words.VARIANTS[name]),
-            Cell(words.clean(node.title) if node else "added by TensorFlow", note=words.clean(value.kernel)),
-            Cell(place=places.place_of(node.location)) if node else Cell(),
-            Cell(words.plain(value.value), note=_PARAMETERS[value.parameter], sort=value.value),
-            Cell(f"{words.plain(value.low)} to {most}"),
-        )
+    cells = (
+        Cell(words.VARIANTS[name]),
+        Cell(words.clean(node.title) if node else "added by TensorFlow", note=words.clean(value.kernel)),
+        Cell(place=places.place_of(node.location)) if node else Cell(),
+        Cell(words.plain(value.value), note=_PARAMETERS[value.parameter], sort=value.value),
+        Cell(f"{words.plain(value.low)} to {most}"),
     )
+    return Row(cells)
 
 
 def _settled(name: str, reading: AutotuneValues) -> str:
@@ -312,11 +308,10 @@ def _held(buffers: tuple[BufferContents, ...]) -> str:
 def _growth(found: MemoryGrowth | None) -> str:
     if found is None:
         return ""
-    per_epoch = found.epoch_elements is not None
     unit = found.epoch_elements or 1000
     slope = found.bytes_per_element
     low, median, high = (words.byte_size(one * unit) for one in (slope.low, slope.median, slope.high))
     watched = f"{words.plain(found.epochs)} epochs" if found.epochs is not None else f"{found.elements:,} elements"
-    per = "epoch" if per_epoch else "1,000 elements"
+    per = "epoch" if found.epoch_elements is not None else "1,000 elements"
     end = "and does not stop" if found.steady else "which is not steady growth"
     return f"Over {watched} of the input alone memory changed by {median} per {per} ({low} to {high}), {end}."

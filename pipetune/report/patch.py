@@ -24,7 +24,10 @@ from pipetune.report.blocks import Block, Checks, Diff, Hunk, Sentence
 from pipetune.report.places import Places
 from pipetune.report.words import interval
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
+# A header alone could be a line that is removed or added: "-- SQL".
+_FILE = re.compile(r"^--- .*\n\+\+\+ (?:b/)?(.*?)\t?\n(?=@@ )", re.MULTILINE)
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@.*\n", re.MULTILINE)
+_KINDS = {"+": "add", "-": "remove"}
 
 
 def shown_patch(session: Session) -> PatchResult | None:
@@ -44,20 +47,13 @@ def diff(session: Session, places: Places) -> Diff | None:
 
 
 def _hunks(session: Session, text: str) -> Iterator[Hunk]:
-    file, first, length = "", 0, 0
-    lines: list[tuple[str, str]] = []
-    for line in [*text.splitlines(), "@@ end"]:
-        if line.startswith(("@@ ", "--- ")):
-            if lines:
-                yield Hunk(words.clean(file), _without_blank_ends(lines), _gains(session, file, first, length))
-                lines = []
-            if found := _HUNK.match(line):
-                first, length = int(found[1]), int(found[2] or 1)
-        elif line.startswith("+++ "):
-            file = line.removeprefix("+++ ").removeprefix("b/")
-        elif file:
-            kind = {"+": "add", "-": "remove"}.get(line[:1], "same")
-            lines.append((kind, words.clean(line, lines=True)))
+    _, *files = _FILE.split(text)
+    for file, hunks in zip(files[::2], files[1::2], strict=True):
+        _, *parts = _HUNK.split(hunks)
+        for first, length, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            lines = [(_KINDS.get(line[:1], "same"), words.clean(line, lines=True)) for line in body.splitlines()]
+            gains = _gains(session, file, int(first), int(length or 1))
+            yield Hunk(words.clean(file), _without_blank_ends(lines), gains)
 
 
 def _without_blank_ends(lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -130,14 +130,8 @@ def step_bars(times: StepTimes) -> Bars | None:
     for label, step in rows:
         parts = _parts(times, step, current=label == "current")
         kinds |= {kind for kind, _ in parts}
-        bars.append(
-            Bar(
-                label,
-                words.seconds(step),
-                tuple(Part(kind, seconds / longest) for kind, seconds in parts if seconds > 0),
-                marked=label == "tuned",
-            )
-        )
+        drawn = tuple(Part(kind, seconds / longest) for kind, seconds in parts if seconds > 0)
+        bars.append(Bar(label, words.seconds(step), drawn, marked=label == "tuned"))
         texts.append(f"{label} {words.seconds(step)}")
     return Bars(
         tuple(bars),

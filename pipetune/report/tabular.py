@@ -18,31 +18,9 @@ from pipetune.report.why import step_seconds
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = (
-    "dataset",
-    "role",
-    "node",
-    "operator",
-    "function",
-    "source",
-    "stage",
-    "cpu_us",
-    "wall_us",
-    "cpu_share",
-    "elements",
-    "elements_in_per_out",
-    "bytes_in",
-    "bytes_out",
-    "buffered_bytes",
-    "random",
-    "python",
-    "parallelism",
-    "bottleneck",
-    "cpu_us_low",
-    "cpu_us_high",
-    "waiting_us",
-    "cost_source",
-)
+COLUMNS = ("dataset", "role", "node", "operator", "function", "source", "stage", "cpu_us", "wall_us", "cpu_share",
+           "elements", "elements_in_per_out", "bytes_in", "bytes_out", "buffered_bytes", "random", "python",
+           "parallelism", "bottleneck", "cpu_us_low", "cpu_us_high", "waiting_us", "cost_source")  # fmt: skip
 """Costs are microseconds per element put out; the share is a fraction of the input's CPU time."""
 
 _FIGURES = ("cpu_us", "wall_us", "cpu_share", "elements", "elements_in_per_out", "bytes_in", "bytes_out", "cpu_us_low",

@@ -114,13 +114,8 @@ def _first_sentences(shown: Page, id: str) -> Iterator[RenderableType]:
 
 
 def _warnings(shown: Page) -> Iterator[RenderableType]:
-    notices = [
-        block
-        for part in shown.sections
-        if part.id in ("warnings", "advice")
-        for block in part.blocks
-        if isinstance(block, Notice)
-    ]
+    parts = [part for part in shown.sections if part.id in ("warnings", "advice")]
+    notices = [block for part in parts for block in part.blocks if isinstance(block, Notice)]
     if notices:
         yield Text()
     for notice in notices[:_MOST_NOTICES]:
@@ -283,8 +278,9 @@ def _table(table: Table) -> Iterator[RenderableType]:
     rows = [row for row in table.rows if not shown or row.state in shown]
     yield indented(unit_text(table.caption, "dim"))
     if table.columns[-1].title == "Why":  # sentences do not fit into a column
+        beside = [index for index in kept if index != len(table.columns) - 1]
         for row in rows or table.rows:
-            yield indented(Text("  ").join(_cell(row.cells[index]) for index in kept[:-1] if _cell(row.cells[index])))
+            yield indented(Text("  ").join(_cell(row.cells[index]) for index in beside if _cell(row.cells[index])))
             yield indented(unit_text(row.cells[-1].text, "dim"), 4)
     else:
         yield indented(_grid(table, kept))

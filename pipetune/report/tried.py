@@ -11,19 +11,9 @@ from dataclasses import replace
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import Outcome, Trial
-from pipetune.core.session import DatasetResult, Rejection, RejectionReason, Session
+from pipetune.core.session import DatasetResult, RejectionReason, Session
 from pipetune.report import words
-from pipetune.report.blocks import (
-    Block,
-    Cell,
-    Column,
-    Filter,
-    Forest,
-    Row,
-    Sentence,
-    Table,
-    ratio_axis,
-)
+from pipetune.report.blocks import Block, Cell, Column, Filter, Forest, Row, Sentence, Table, ratio_axis
 from pipetune.report.edit_text import operator_name, plan_text
 from pipetune.report.places import Places
 from pipetune.report.words import Figure, interval
@@ -167,10 +157,8 @@ class _Changes:
             yield self._row(trial.plan, _OUTCOMES[trial.outcome], gain, text, trial.ratios)
 
     def _rejected(self) -> Iterator[Row]:
-        found: Counter[Rejection] = Counter(
-            one for one in self._result.rejected if (one.rule, one.node) not in self._places_told
-        )
-        for rejection, times in found.items():
+        left = (one for one in self._result.rejected if (one.rule, one.node) not in self._places_told)
+        for rejection, times in Counter(left).items():
             gain = interval(rejection.gain, words.ratio, why="no speed was measured")
             why = self._places.sentence(rejection.why) + (f" ({times} variants)" if times > 1 else "")
             state = _REASONS[rejection.reason] if rejection.reason is not None else "not faster"
@@ -200,14 +188,7 @@ class _Changes:
         return self._cells(change, [node], state, gain, "", why, ())
 
     def _cells(
-        self,
-        change: Cell,
-        nodes: list[str],
-        state: str,
-        gain: Figure,
-        safety: str,
-        why: str,
-        pairs: tuple[float, ...],
+        self, change: Cell, nodes: list[str], state: str, gain: Figure, safety: str, why: str, pairs: tuple[float, ...]
     ) -> Row:
         places = [place for node in nodes if (place := self._places.place_of_node(node, *self._pipelines))]
         where = Cell(place=places[0]) if places else Cell(why="the call is unknown")

@@ -128,12 +128,7 @@ def sentence(text: str) -> str:
     return f"{text}."
 
 
-VARIANTS = {
-    "off": "optimizations off",
-    "defaults": "current",
-    "autotune": "AUTOTUNE everywhere",
-    "tuned": "tuned",
-}
+VARIANTS = {"off": "optimizations off", "defaults": "current", "autotune": "AUTOTUNE everywhere", "tuned": "tuned"}
 """What a report calls the variants of a pipeline that a session names so."""
 
 NOT_MEASURED = "not measured"

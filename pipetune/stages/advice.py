@@ -116,8 +116,7 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
         except OutOfBudget:
             return None
         except RunFailed as failure:  # Keras 3 cannot do it with two replicas of a strategy
-            sentence = f"Running several training steps per call could not be tested: {failure}"
-            study.journal.add_notes(sentence)
+            study.journal.add_notes(f"Running several training steps per call could not be tested: {failure}")
             return None
     use = study.subject.use
     strategy = handover.strategy if handover is not None else ""
@@ -211,11 +210,10 @@ def compare_inputs(study: Study) -> None:
     journal.update_dataset(skew=InputSkew(tuple(inputs)))
     if study.existing_cluster:
         return
-    shared = (
+    journal.add_notes(
         f"{len(team)} workers share the {study.cores} cores of this machine: with one machine per worker, a "
         "step would be shorter, and another plan might be best."
     )
-    journal.add_notes(shared)
 
 
 def _window(study: Study, worker: int, seconds: float) -> Window:

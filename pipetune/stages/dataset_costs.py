@@ -138,6 +138,7 @@ def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> Da
         element_cpu_seconds=(time.process_time() - before) / elements,
         first_wall_seconds=max(0.0, epoch.first_seconds - each),
         epoch_elements=elements,
+        whole_pass=epoch.complete,
     )
 
 

@@ -19,12 +19,11 @@ _WORKERS = 2  # of the hypothetical job that runs the unchanged script
 
 def write_distributed_form(study: Study, plan: Plan | None) -> None:
     """Writes the distributed form of the tuned pipeline: the requested one, or the one for the script's strategy."""
-    journal, settings = study.journal, study.settings
-    pipeline = study.subject.source.pipeline
-    choice = choose_kind(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
+    journal, settings, source = study.journal, study.settings, study.subject.source
+    choice = choose_kind(settings.distribute, source.pipeline, journal.result.handover, trials=settings.trials)
     if not choice.kind:
         if choice.why:
-            journal.add_notes(f"No distributed form is written: {_clause(choice.why)}")
+            journal.add_notes(f"No distributed form is written: {choice.why[0].lower()}{choice.why[1:]}")
         return
     from pipetune.distributed.writing import distribute as emit_distributed
 
@@ -33,7 +32,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
         kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
         tuned = study.runner.edited(kept)
         result = emit_distributed(
-            study.subject.source,
+            source,
             tuned,
             kind=choice.kind,
             out_file=os.path.join(settings.out, "distributed.py"),
@@ -46,13 +45,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
         if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result = replace(result, stored=stored, notes=(*result.notes, STORAGE_GUARANTEES))
             advice = (*advice, stored.sentence)
-        source = study.subject.source
         job = job_processes.hypothetical_job(choice.kind, source.dataset, _WORKERS) if result.module else None
         if job is not None:
-            coverage = original.measure_worker_coverage(source, job)
-            result = replace(result, as_written=coverage)
+            result = replace(result, as_written=original.measure_worker_coverage(source, job))
         journal.update(distributed=replace(result, advice=advice))
-
-
-def _clause(sentence: str) -> str:
-    return sentence[0].lower() + sentence[1:]

@@ -137,12 +137,9 @@ def _fill(study: Study, first: float | None, seconds: float, notes: list[str]) -
         notes.append("The shuffle fill time is based on the very first element, which includes graph optimization.")
         return max(0.0, known - epochs.first_seconds(bare))
     times = 3 if 6 * known < _FILL_SHARE * seconds else 1
-    filled: list[float] = []
-    empty: list[float] = []
-    for _ in range(times):
-        filled.append(epochs.first_seconds(study.runner.measured.dataset))
-        empty.append(epochs.first_seconds(bare))
-    return max(0.0, statistics.median(filled) - statistics.median(empty))
+    pairs = [(epochs.first_seconds(study.runner.measured.dataset), epochs.first_seconds(bare)) for _ in range(times)]
+    filled, empty = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
+    return max(0.0, filled - empty)
 
 
 def _fresh_iterator_seconds(dataset: object, steady: float, first: float, end: float) -> float | None:

@@ -139,12 +139,10 @@ def _with_sweeps(
     paths, seed = study.runner.files.paths, study.settings.seed
     sweeps: dict[SweepReader, Callable[[float], Sweep | None]] = {}
     if paths:
-        sweeps[SweepReader.FILES] = lambda limit: files.sweep_files(
-            paths, limit_seconds=limit, seed=seed, before=before
-        )
+        sweeps[SweepReader.FILES] = lambda most: files.sweep_files(paths, limit_seconds=most, seed=seed, before=before)
     if node is not None:
-        sweeps[SweepReader.SOURCE] = lambda limit: source_reads.sweep_source(
-            study.subject.source, node, profile.operator(node.id), limit_seconds=limit, seed=seed, before=before
+        sweeps[SweepReader.SOURCE] = lambda most: source_reads.sweep_source(
+            study.subject.source, node, profile.operator(node.id), limit_seconds=most, seed=seed, before=before
         )
     with study.runner.measuring():
         found = [sweeps[reader](seconds / len(sweeps)) for reader in readers if reader in sweeps]

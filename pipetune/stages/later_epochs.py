@@ -20,7 +20,6 @@ _FIRST_EPOCH_SHARE, _FIRST_EPOCH_SECONDS = 0.5, 10.0
 """Share of the training that filling the caches may add. If it adds more, the first epoch is what is measured, unless
 filling takes less than these seconds: windows would complete the caches."""
 
-
 _LATER = "Later epochs read from the cache, and gain nothing from what is upstream of it."
 
 

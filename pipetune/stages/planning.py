@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -65,15 +66,12 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         study.journal.report_progress("counting the elements of an epoch")
         cardinality = count_elements(study.subject.source, limit_seconds=study.time_plan.seconds_for(ELEMENT_COUNT))
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
-        seconds = study.time_plan.seconds_for(RUNTIME_OVERHEADS)
-        overheads = measure_overheads(study.cores, seconds=seconds)
+        overheads = measure_overheads(study.cores, seconds=study.time_plan.seconds_for(RUNTIME_OVERHEADS))
         if (taking := measure_next(source.dataset.element_spec)) is not None:
             overheads = replace(overheads, next_seconds=taking)
         study.journal.report_progress("measuring what rewritten functions cost")
-        seconds = study.time_plan.seconds_for(BATCH_COSTS)
-        on_batch = measure_batch_costs(source, annotated, profile, seconds=seconds)
-        seconds = study.time_plan.seconds_for(VARIANT_COSTS)
-        shares = measure_shares(source, annotated, profile, seconds=seconds)
+        on_batch = measure_batch_costs(source, annotated, profile, seconds=study.time_plan.seconds_for(BATCH_COSTS))
+        shares = measure_shares(source, annotated, profile, seconds=study.time_plan.seconds_for(VARIANT_COSTS))
         read_again = [node.id for node in annotated if runs_python(node)]
         if read_again:
             study.journal.report_progress("reading what Python returns a second time")
@@ -92,8 +90,8 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
                 head_share=share.head,
             )
         )
-    changed = replace(profile, operators=tuple(operators), cardinality=cardinality, overheads=overheads)
-    return study.store_profile(changed)
+    profile = replace(profile, operators=tuple(operators), cardinality=cardinality, overheads=overheads)
+    return study.store_profile(profile)
 
 
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:
@@ -287,8 +285,7 @@ def should_run_trials(study: Study, diagnosis: Diagnosis) -> bool:
 
 def predict_what_if(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
     """Stores the what-if table in the session, for the tuned pipeline, or without a plan for the original one."""
-    written = study.subject.source.pipeline
-    pipeline = study.runner.edited(plan) if plan is not None else written
+    pipeline = study.runner.edited(plan) if plan is not None else study.subject.source.pipeline
     step = study.settings.step_time_seconds or profile.consumer.bound_seconds
     table = what_if(
         pipeline,
@@ -306,16 +303,10 @@ def _with_memory(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Pla
     here = rule_context(study, profile, diagnosis)
     there = replace(here, memory_limit_bytes=2 * here.memory_limit_bytes)
     fitting = {rewrite.key for rewrite in propose_all(here)[0]}
-    allowed = [
-        rewrite
-        for rewrite in propose_all(there)[0]
-        if rewrite.key not in fitting
-        and study.settings.permits(rewrite.safety, rewrite.needs, randomness_fixed=here.randomness_fixed)
-    ]
     found = []
-    for rewrite in allowed:
-        try:
-            found.append(study.runner.edited(plan.with_rewrite(rewrite)))
-        except PipetuneError:  # it conflicts with what the plan changes
-            continue
+    for rewrite in propose_all(there)[0]:
+        permitted = study.settings.permits(rewrite.safety, rewrite.needs, randomness_fixed=here.randomness_fixed)
+        if permitted and rewrite.key not in fitting:
+            with suppress(PipetuneError):  # it conflicts with what the plan changes
+                found.append(study.runner.edited(plan.with_rewrite(rewrite)))
     return tuple(found)

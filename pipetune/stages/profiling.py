@@ -64,10 +64,9 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
         if cut.fill_seconds > LONGEST_FILL_SECONDS:
             runner.cut = cut
         # Memory first: the process keeps what later trials allocate.
-        level = study.resident_bytes
         counted = machine.reset_peak_rss()
         alone = runner.input_window(ORIGINAL, seconds=part * _INPUT_SECONDS, warmup_seconds=0.3)
-        peak_mib = max(0.0, machine.peak_rss_bytes() - level) / 2**20 if counted else None
+        peak_mib = max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
         first, runner.cut = runner.cut, cut
         journal.report_progress("reading the cost of each operator")
         runner.drop_file_caches()
@@ -242,8 +241,7 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
         profile = with_differences(replace(profile, notes=notes), pipeline, found)
         diagnosis = diagnose(pipeline, profile, study.machine, study.settings)
     except RunFailed as failure:
-        why = f"{_MODEL_ALONE}: {str(failure).rstrip('.')}."
-        profile = replace(profile, notes=(*notes, why))
+        profile = replace(profile, notes=(*notes, f"{_MODEL_ALONE}: {str(failure).rstrip('.')}."))
     study.store_profile(profile, diagnosis=diagnosis)
     if study.journal.studies_training:
         study.journal.report_bottleneck(diagnosis)
@@ -312,13 +310,12 @@ def time_device_copy(study: Study, profile: Profile) -> Profile:
     """Returns the profile with the copy to the GPU timed; unchanged if the device is no GPU. Takes half a second."""
     if study.machine.device != "gpu":
         return profile
-    journal = study.journal
-    journal.report_progress("measuring the copy to the device")
+    study.journal.report_progress("measuring the copy to the device")
     try:
         with study.runner.measuring():
             profile = replace(profile, transfer=measure_transfer(study.subject.source.dataset, "/GPU:0"))
     except RunFailed as failure:
-        journal.add_notes(str(failure))
+        study.journal.add_notes(str(failure))
     return study.store_profile(profile)
 
 
@@ -396,9 +393,8 @@ def watch_autotune(study: Study) -> None:
     if so_far is None or not any(value.tunable for value in so_far.values):
         return
     study.journal.report_progress("waiting for AUTOTUNE to settle")
-    seconds = study.time_plan.seconds_for(AUTOTUNE_SETTLING)
     with suppress(RunFailed):  # the baselines will report the failure
-        study.runner.watch_autotune(ORIGINAL, seconds=seconds)
+        study.runner.watch_autotune(ORIGINAL, seconds=study.time_plan.seconds_for(AUTOTUNE_SETTLING))
 
 
 def store_autotuned(study: Study, plans: dict[str, Plan]) -> None:

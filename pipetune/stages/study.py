@@ -50,6 +50,7 @@ class Subject:
     other_datasets: tuple[tuple[live.LivePipeline, consumption.Consumption], ...] = ()
     resuming: tuple[ResumePoint, ...] = ()
     written_files: WrittenFiles = field(default_factory=WrittenFiles)
+    fixed_elsewhere: bool = False  # another dataset of the script fixes randomness
 
     def __post_init__(self) -> None:
         if tensorflow_private.in_debug_mode():
@@ -63,12 +64,18 @@ class Subject:
         """Whether the script fixes randomness anywhere: a global seed, a seeded op or shuffle, determinism."""
         pipelines = [self.source.pipeline, *(other.pipeline for other, _ in self.other_datasets)]
         return (
-            tensorflow_private.global_seed() is not None
+            self.fixed_elsewhere
+            or tensorflow_private.global_seed() is not None
             or tensorflow_private.op_determinism_enabled()
             or any(pipeline.options.get("deterministic") is True for pipeline in pipelines)
             or any(node.function is not None and node.function.seeded for one in pipelines for node in one)
             or any(_seeded_by_user(node) for one in pipelines for node in one)
         )
+
+    @property
+    def resuming_elsewhere(self) -> tuple[ResumePoint, ...]:
+        """How the script resumes, without operators of the pipeline: those of other datasets may have the same ids."""
+        return tuple(one for one in self.resuming if not one.node)
 
     def others_worth_tuning(self) -> list[int]:
         """Returns the positions of the other datasets that are worth their own time: what training repeats comes first.
@@ -205,7 +212,14 @@ class Study:
         """Returns the study of the script's other dataset at `index`, input alone: nothing trains on it."""
         source, use = self.subject.other_datasets[index]
         why = f"The {use.role} dataset is measured without a training step."
-        subject = Subject(source, NoConsumer(why), use, ())
+        subject = Subject(
+            source,
+            NoConsumer(why),
+            use,
+            resuming=self.subject.resuming_elsewhere,
+            written_files=self.subject.written_files,
+            fixed_elsewhere=self.subject.randomness_fixed,
+        )
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)
 
     def input_runner(self, source: live.LivePipeline) -> TensorFlowRunner:

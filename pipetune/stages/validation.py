@@ -89,25 +89,23 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     `training` is the plan for training; `end` is when all that validation may take ends, in `time.monotonic` seconds.
     """
     journal, pipeline = study.journal, source.pipeline
-    result = journal.result
-    cost = result.cost
+    result, cost = journal.result, journal.result.cost
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
     inherited = inherited_by(journal.session, result)
     free_bytes = study.memory_limit_bytes - study.resident_bytes - sum(one.predicted_bytes for one in training.rewrites)
-    alternatives = _candidates(
-        study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
-    )
-    if not alternatives[0] and not inherited.rewrites:
+    elements = cost.epoch_elements if cost.whole_pass else None
+    choices = _candidates(study, source, use, inherited=inherited, elements=elements, free_bytes=free_bytes)
+    if not choices[0] and not inherited.rewrites:
         return
 
     def emitted(added: list[Rewrite]) -> tuple[list[Rewrite], Emission]:
         plan = Plan(pipeline.name, tuple(added))
         return added, emission_for_validation(journal.session, result, plan, inherited)
 
-    in_turn = map(emitted, alternatives)
+    in_turn = map(emitted, choices)
     first = next(in_turn)
     chosen = next((one for one in itertools.chain([first], in_turn) if len(one[1].covered) == len(one[0])), first)
-    without_own: list[list[Rewrite]] = [[]] if alternatives[0] and inherited.rewrites else []
+    without_own: list[list[Rewrite]] = [[]] if choices[0] and inherited.rewrites else []
     with contextlib.closing(study.input_runner(source)) as runner:
         for added, emission in itertools.chain([chosen], map(emitted, without_own)):
             journal.update_dataset(rejected=(*journal.result.rejected, *emission.not_covered))
@@ -117,7 +115,7 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
                 continue
             compared_with = inherited if own.rewrites else Plan(pipeline.name)
             patch = patch_of(study, emission, training)
-            failure = _store_plan(study, runner, source, patch, plan, compared_with, end=end)
+            failure = _store_plan(study, runner, patch, plan, compared_with, end=end)
             if failure is None:
                 return
             reason, why = failure
@@ -128,23 +126,16 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
 
 
 def _store_plan(
-    study: Study,
-    runner: TensorFlowRunner,
-    source: LivePipeline,
-    patch: PatchResult,
-    plan: Plan,
-    without: Plan,
-    *,
-    end: float,
+    study: Study, runner: TensorFlowRunner, patch: PatchResult, plan: Plan, without: Plan, *, end: float
 ) -> tuple[RejectionReason, str] | None:
     """Stores a plan of the validation data if it keeps them and shortens a pass; else returns why it does not.
 
     `patch` has the plan; `without` is the plan whose passes are to be shortened; `end` is as in `_find_plan`.
     """
-    journal, pipeline, cost = study.journal, source.pipeline, study.journal.result.cost
+    journal, source, cost = study.journal, runner.source, study.journal.result.cost
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
     written = cost.epoch_wall_seconds
-    journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
+    journal.report_progress(f"comparing {source.pipeline.name} with and without its rewrites")
     comparison = runner.compare(plan)
     if not allows(comparison, plan):
         why = comparison.why or "it could not be shown to yield the same data"
@@ -163,7 +154,7 @@ def _store_plan(
         return RejectionReason.NO_TIME, "There was no time to measure it in pairs."
     edited = runner.edited(plan)
     patch = replace(patch, expected=expected_digests(replay(source, edited), seed=study.settings.seed))
-    order = order_of(pipeline, plan)
+    order = order_of(source.pipeline, plan)
     journal.update_dataset(plan=plan, tuned=edited, comparison=comparison, order=order, patch=patch)
     return None
 
@@ -174,11 +165,12 @@ def _passes(epochs: int | None, use: Consumption) -> int | None:
 
 
 def _candidates(
-    study: Study, source: LivePipeline, use: Consumption, *, inherited: Plan, elements: int, free_bytes: float
+    study: Study, source: LivePipeline, use: Consumption, *, inherited: Plan, elements: int | None, free_bytes: float
 ) -> list[list[Rewrite]]:
     """Returns what is tried: `take` and `skip` before maps whose results they drop, and a cache; else parallel maps.
 
-    If the cache may stand at several places, there is one list for each, the best first; of these one is tried.
+    There is no cache where the number of elements is unknown. If it may stand at several places, there is one list for
+    each, the best first; of these one is tried.
 
     These rules need no profile, which would take longer than there is time for validation. Figures of validation are
     compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway.
@@ -200,26 +192,23 @@ def _candidates(
         fingerprint=pipeline.fingerprint,
         detected_cores=study.machine.cores_detected,
         device=study.machine.device,
-        resuming=study.subject.resuming,
+        resuming=study.subject.resuming_elsewhere,
     )
 
     def measured_bytes(node: Node) -> float:
         with study.runner.measuring():
             return element_bytes(next(iter(source.datasets[node.id])))
 
-    fixed = context.randomness_fixed
-
     def may_be_tried(one: Rewrite) -> bool:
-        redrawn = one.rule == _DROPPING and one.safety is Safety.STATISTICAL and not fixed
-        return (
-            (one.safety is Safety.EXACT or redrawn) and one.needs <= settings.allow and one.rule not in settings.without
-        )
+        redrawn = one.rule == _DROPPING and one.safety is Safety.STATISTICAL and not context.randomness_fixed
+        allowed = one.needs <= settings.allow and one.rule not in settings.without
+        return allowed and (redrawn or one.safety is Safety.EXACT)
 
     proposed = list(filter(may_be_tried, propose_all(context)[0]))
     early = [one for one in proposed if one.rule == _DROPPING]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
     repeats = replace(context, python_repeats=Consent.PYTHON_CACHE in settings.allow)
-    cached = cache.cache_whole_passes(repeats, elements=elements, element_bytes=measured_bytes)
+    cached = cache.cache_whole_passes(repeats, elements=elements, element_bytes=measured_bytes) if elements else []
     known = {one.key for one in inherited.rewrites}
     found = []
     for tried in [[*early, one] for one in filter(may_be_tried, cached)] or [early or parallel]:

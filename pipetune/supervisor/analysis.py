@@ -84,12 +84,11 @@ class _Run:
         screen: Screen,
         interrupts: Interrupts,
         private: Path,
-        tasks: RemoteCluster | None = None,  # the other tasks of an existing cluster, if all have connected
-        notes: tuple[str, ...] = (),  # for the report, in addition to those of the worker
+        tasks: RemoteCluster | None,  # the other tasks of an existing cluster, if all have connected
+        notes: tuple[str, ...],  # for the report, in addition to those of the worker
     ) -> None:
-        self._request, self._tasks, self._notes = request, tasks, notes
-        self._screen = screen
-        self._interrupts = interrupts
+        self._request, self._screen, self._interrupts = request, screen, interrupts
+        self._tasks, self._notes = tasks, notes
         self._private = private / session_file.SESSION_FILE  # never redacted; deleted at the end
         self._started = time.monotonic()
         self._session = Session(version=VERSION, command=self._command)
@@ -115,10 +114,8 @@ class _Run:
             side_effects={**self._session.side_effects, **self._files.side_effects},
             seconds={**self._session.seconds, "total": time.monotonic() - self._started},
         )
-        if conversation.invalid_lines:
-            self._screen.warn(
-                f"{conversation.invalid_lines} lines from the worker were not valid messages and were ignored."
-            )
+        if invalid := conversation.invalid_lines:
+            self._screen.warn(f"{invalid} lines from the worker were not valid messages and were ignored.")
         self._screen.update("report", "writing the report")
         unknown = results.write_all(self._session)
         if unknown:
@@ -147,24 +144,21 @@ class _Run:
     def _measure(self) -> WorkerState:
         job = self._job(Mode.ANALYZE)
         first = self._run_worker(job, self._save_session)
-        trial = first.trial
+        trial, why = first.trial, first.exit_reason
         if trial is None or first.ending not in (Ending.DIED, Ending.HUNG):
             return first
         if self._tasks is not None and not self._tasks.all_connected:  # an exited agent cannot restart its worker
             return first
         self._screen.warn(
-            f"While trying {trial.plan}, the process {first.exit_reason}. That plan is recorded as failed; "
-            "restarting without it."
+            f"While trying {trial.plan}, the process {why}. That plan is recorded as failed; restarting without it."
         )
         before = self._session
         session_file.save(before, self._private)
-        again = replace(
-            job, skipped_plans=(trial.plan,), skip_reason=first.exit_reason, session=str(self._private), attempt=2
-        )
+        again = replace(job, skipped_plans=(trial.plan,), skip_reason=why, session=str(self._private), attempt=2)
 
         def keep_both(session: Session) -> None:
             if session.profiled_datasets or not before.profiled_datasets:
-                self._save_session(with_earlier_trials(before, session, trial, first.exit_reason))
+                self._save_session(with_earlier_trials(before, session, trial, why))
 
         second = self._run_worker(again, keep_both)
         for what, count in first.suppressed.items():
@@ -198,9 +192,7 @@ class _Run:
         processes = settings.workers + (settings.parameter_servers + 1 if settings.parameter_servers else 0)
         on_gpu = self._session.machine is not None and self._session.machine.device == "gpu"
         in_parallel = self._tasks is None and verification.fit_in_memory_together(
-            self._session,
-            processes=processes,
-            free_gpu_mib=local_cluster.free_gpu_mib() if on_gpu else None,
+            self._session, processes=processes, free_gpu_mib=local_cluster.free_gpu_mib() if on_gpu else None
         )
         if not in_parallel:
             self._time_left.verification_takes_turns()
@@ -258,14 +250,10 @@ class _Run:
             else:
                 show(message, self._screen, self._time_left)
 
-        request = self._request
+        limits, interrupts = self._request.limits, self._interrupts
         with self._files.restored_on_exit() as undo, self._processes(replace(job, undo=undo)) as running:
             watched = WorkerMonitor(
-                running.chief,
-                limits=request.limits,
-                interrupts=self._interrupts,
-                on_message=on_message,
-                peers=running.peers,
+                running.chief, limits=limits, interrupts=interrupts, on_message=on_message, peers=running.peers
             )
             return watched.wait_and_end()
 

@@ -39,9 +39,7 @@ class TimeLeft:
     """
 
     def __init__(self, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._budget = budget
-        self._clock = clock
-        self._begun = clock()
+        self._budget, self._clock, self._begun = budget, clock, clock()
         self._first_step: float | None = None  # seconds from the start
         self._verdict = ""
         self._in_turn = False  # the two scripts of the verification run one after the other
@@ -117,8 +115,6 @@ def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) ->
             screen.say(text)
         case ActionSuppressed(what=what, count=1):
             screen.say(f"Suppressed while pipetune measures: {what.removesuffix('_suppressed')}.")
-        case _:
-            pass
 
 
 @contextlib.contextmanager

@@ -83,9 +83,8 @@ class ConnectionInfo:
             OSError: nobody listens there, or the machine cannot be reached.
             ConnectionLost: the coordinator has exited or refused the connection, or another program listens there.
         """
-        lines = JsonLinesConnection(
-            enable_keep_alive(socket.create_connection((self.host, self.port), timeout=_HELLO_SECONDS))
-        )
+        connected = socket.create_connection((self.host, self.port), timeout=_HELLO_SECONDS)
+        lines = JsonLinesConnection(enable_keep_alive(connected))
         try:
             hello = Hello(worker, start, secrets.token_hex(16))
             lines.send(encode(hello))

@@ -44,11 +44,17 @@ def visible_gpus(environment: Mapping[str, str], *, devices: Iterable[str] | Non
 
 
 def free_gpu_mib() -> float | None:
-    """Returns the free memory of the fullest GPU as the driver's `nvidia-smi` tells it; None if it does not."""
-    query = ("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+    """Returns the free memory of the fullest GPU that is visible, as `nvidia-smi` tells it; None if it does not.
+
+    Those of all GPUs count where `CUDA_VISIBLE_DEVICES` names none that it knows: it knows no part of a GPU.
+    """
+    query = ("nvidia-smi", "--query-gpu=memory.free,index,uuid", "--format=csv,noheader,nounits")
+    names = visible_gpus(os.environ, devices=())
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True)
-        return min((float(line) for line in answer.stdout.split()), default=None)
+        rows = [line.split(", ") for line in answer.stdout.splitlines()]
+        visible = [free for free, index, uuid in rows if any(one == index or uuid.startswith(one) for one in names)]
+        return min(map(float, visible or (row[0] for row in rows)), default=None)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
@@ -117,7 +123,7 @@ class LocalPeer:
 
     def receive(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
         """Processes its messages and its exit; returns whether it is lost: exited, failed or not in lockstep."""
-        messages, ended = self._running.message_descriptor, self._running.exit_descriptor
+        messages, ended = self.descriptors
         if messages in ready and self._lines.read(messages) == 0:
             selector.unregister(messages)
         if ended in ready:

@@ -76,9 +76,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.descriptor = -1
-        self._write_end = -1
+        self.count, self.descriptor, self._write_end = 0, -1, -1
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -133,6 +131,7 @@ class WorkerMonitor:
         self._lines = MessageReader(self.conversation, self.on_message)
         self._killed_before = _out_of_memory_kills()
         self._pipe_open = True  # its message pipe is open
+        self._silent_seconds = 0.0  # the limit that it exceeded
 
     def wait(self, answer: int | None = None, *, seconds: float | None = None) -> bool:
         """Processes messages until `answer` is readable; returns False if the worker has exited or must be ended.
@@ -150,7 +149,8 @@ class WorkerMonitor:
             awaited = (answer,) if answer is not None else ()
             for descriptor in (*own, running.exit_descriptor, self.interrupts.descriptor, *awaited, *peer_descriptors):
                 selector.register(descriptor, selectors.EVENT_READ)
-            deadline = time.monotonic() + (self._timeout() if seconds is None else seconds)
+            limit = self._timeout() if seconds is None else seconds
+            deadline = time.monotonic() + limit
             stopping = False
             while True:
                 ready = {key.fd for key, _ in selector.select(_seconds_until(deadline))}
@@ -160,7 +160,8 @@ class WorkerMonitor:
                         self._pipe_open = False
                         selector.unregister(running.message_descriptor)
                     if state.message_count > message_count and not stopping:
-                        deadline = time.monotonic() + self._timeout()
+                        limit = self._timeout()
+                        deadline = time.monotonic() + limit
                 if running.exit_descriptor in ready:
                     return False
                 lost = [other for other in self.peers if other.receive(ready, selector)]
@@ -183,7 +184,7 @@ class WorkerMonitor:
                     return True
                 elif time.monotonic() >= deadline:
                     if not stopping and not state.finished:
-                        state.ending = Ending.HUNG
+                        state.ending, self._silent_seconds = Ending.HUNG, limit
                     return False
 
     def wait_and_end(self) -> WorkerState:
@@ -202,8 +203,7 @@ class WorkerMonitor:
         if state.ending is Ending.INTERRUPTED:
             state.exit_reason = "was interrupted"
         elif state.ending is Ending.HUNG:
-            seconds = self.limits.for_phase(state.phase)
-            state.exit_reason = f"sent no message for {seconds:.0f} s and was killed"
+            state.exit_reason = f"sent no message for {self._silent_seconds:.0f} s and was killed"
         elif state.lost_peer:
             state.exit_reason = f"lost {state.lost_peer.name}, which {state.lost_peer.exit_reason}"
         elif state.lockstep_failure:

@@ -24,7 +24,6 @@ from pipetune.core.restoration import UNDO_VARIABLE
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _TRACKER_SECONDS = 2.0  # they need a few milliseconds
 
-
 _is_subreaper = False
 
 

@@ -77,7 +77,6 @@ class WorkerCleanedUp:
 
 AgentMessage = LogTail | ForwardedMessage | WorkerExited | WorkerCleanedUp
 
-
 _COORDINATOR_LOST = ShutDown(1, "The command of the first task has exited, or its machine is no longer reachable.")
 _INTERRUPTED = ShutDown(130, "Interrupted; the connection to the first task was closed.")
 

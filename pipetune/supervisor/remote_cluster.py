@@ -98,10 +98,6 @@ class RemoteCluster:
     rendezvous_host: str = ""  # this machine's address for the rendezvous of Horovod's ranks; "" if there are none
     starts: int = 0  # of workers, so far
 
-    def __len__(self) -> int:
-        """The number of workers, including the coordinator's own."""
-        return len(self.agents) + 1
-
     @contextlib.contextmanager
     def workers(self, job: Job, *, log: Path, command: Sequence[str]) -> Iterator[RunningWorkers]:
         """Starts a worker on every task and yields them; on exit, all of them have ended.
@@ -123,11 +119,9 @@ class RemoteCluster:
             self._broadcast(StartWorker(self.starts, replace(job, session="", request_descriptor=-1), session, where))
             links = self._accept_workers(stack)
             descriptors = tuple(one.fileno() for _, one in sorted(links.items()))
-            task = LockstepRole(0, len(self), descriptors, existing_cluster=True)
+            job = replace(job, lockstep_role=LockstepRole(0, len(self.agents) + 1, descriptors, existing_cluster=True))
             of_ranks = rendezvous.rendezvous_environment(where)
-            chief = stack.enter_context(
-                worker(replace(job, lockstep_role=task), log=log, command=command, environment=of_ranks)
-            )
+            chief = stack.enter_context(worker(job, log=log, command=command, environment=of_ranks))
             others = []
             for number, link in sorted(links.items()):
                 others.append(RemoteWorker(number, link if link.peer_closed else self.agents[number]))
@@ -188,7 +182,7 @@ def analyze(
         private: a folder that nobody else reads.
         run: runs the analysis as the coordinator of these tasks, or alone if None, with these notes for the report.
     """
-    place, wait_seconds = request.place, request.limits.meeting
+    place, root, wait_seconds = request.place, request.results.root, request.limits.meeting
     assert place is not None
     if not place.can_train_in_lockstep:
         if not place.is_horovod_rank:
@@ -198,18 +192,14 @@ def analyze(
         return run(None, (why,))
     screen.update("cluster", f"{place}: waiting for the other tasks to connect")
     if place.is_coordinator:
-        with handshake.coordinator_handshake(
-            request.results.root, place, interrupts, wait_seconds=wait_seconds
-        ) as others:
+        with handshake.coordinator_handshake(root, place, interrupts, wait_seconds=wait_seconds) as others:
             if others is not None:
                 tasks = RemoteCluster(*others, rendezvous_host=place.coordinator_host if place.has_rendezvous else "")
                 analysis = run(tasks, ())
                 tasks.shut_down(analysis.exit_code, analysis.session.status_detail if analysis.exit_code else "")
                 return analysis
     else:
-        with handshake.agent_handshake(
-            request.results.root.parent, place, interrupts, wait_seconds=wait_seconds
-        ) as first:
+        with handshake.agent_handshake(root.parent, place, interrupts, wait_seconds=wait_seconds) as first:
             if first is not None:
                 return _run_agent(request, place, screen, interrupts, private, first)
     not_met = _NOT_CONNECTED.format(wait_seconds)
@@ -242,9 +232,8 @@ def _run_agent(
     if over.exit_code:
         hint = f"Partial results are in {where}; the output of the script on this machine is in {request.results.log}."
         session = Session(VERSION, Command(), status="failed", status_detail=over.why)
-        return AnalysisResult(
-            session, over.exit_code, request.results, failure=AnalysisFailed(over.why, hint, over.exit_code)
-        )
+        failure = AnalysisFailed(over.why, hint, over.exit_code)
+        return AnalysisResult(session, over.exit_code, request.results, failure=failure)
     detail = f"Done, controlled by the first task; the results are in {where}."
     screen.say(detail)
     return AnalysisResult(Session(VERSION, Command(), status="done", status_detail=detail), 0, request.results)

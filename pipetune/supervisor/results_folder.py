@@ -63,7 +63,7 @@ class Results:
     @property
     def session(self) -> Path:
         """The run's session.json."""
-        return self.folder / session_file.SESSION_FILE
+        return self.folder / SESSION_FILE
 
     @property
     def report(self) -> Path:
@@ -135,7 +135,7 @@ class Results:
             write_text(self.folder / CANDIDATE_PATCH, session.candidate.diff)
         plan = plan_file.plan_file(session)
         if plan is not None:
-            plan_file.save_plan(plan, self.folder / plan_file.PLAN_FILE)
+            plan_file.save_plan(plan, self.folder / PLAN_FILE)
         if session.distributed and session.distributed.module:
             write_text(self.folder / Path(session.distributed.file).name, session.distributed.module)
         render(self.redacted_if_confidential(session), "html", self.report)
@@ -284,9 +284,8 @@ class ResultsFolder:
         if not {"schema", "pipetune"} <= set(data) or SESSION_FILE in self._published_names():
             return
         run = _new_folder(self.path / RUNS, session.stat().st_mtime)
-        names = {
-            file.name for pattern in (*_LEGACY_FILES, *_distributed_files(data)) for file in self.path.glob(pattern)
-        }
+        patterns = (*_LEGACY_FILES, *_distributed_files(data))
+        names = {file.name for pattern in patterns for file in self.path.glob(pattern)}
         for name in names:
             shutil.copy2(self.path / name, run / name)
         try:

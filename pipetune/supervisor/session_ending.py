@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pipetune.search.confirmation import Confirmation
     from pipetune.supervisor.verification import ValidationProof, Verification
 
-
 _ACCEPTED = 0.95  # chance that what a race has accepted truly gains
 _GAIN_WITHHELD = "It was measured in combination with a plan that is not recommended."
 _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
@@ -24,17 +23,10 @@ def with_ending(session: Session, conversation: WorkerState) -> Session:
     """Returns the session with status and side effects as its worker ended."""
     status = _STATUS.get(conversation.exit_code, "failed")
     suppressed = conversation.suppressed
-    side_effects = {
-        name: max(session.side_effects.get(name, 0), suppressed.get(name, 0))
-        for name in (*session.side_effects, *suppressed)
-    }
-    return replace(
-        session,
-        status=status,
-        status_detail=_detail(session, conversation),
-        complete=session.complete and status == "done",
-        side_effects=side_effects,
-    )
+    names = (*session.side_effects, *suppressed)
+    side_effects = {name: max(session.side_effects.get(name, 0), suppressed.get(name, 0)) for name in names}
+    detail, complete = _detail(session, conversation), session.complete and status == "done"
+    return replace(session, status=status, status_detail=detail, complete=complete, side_effects=side_effects)
 
 
 def _detail(session: Session, conversation: WorkerState) -> str:
@@ -95,11 +87,8 @@ def with_verification(session: Session, found: Verification) -> Session:
     rates["tuned"] = replace(rates["tuned"], peak_rss_mib=found.peak_rss_mib)
     if "defaults" in dataset.rates:
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=dataset.rates["defaults"].peak_rss_mib)
-    session = replace(
-        session,
-        patch=replace(patch, verified=True, verification=f"{checked}{proof.why}"),
-        training=proof.training or session.training,
-    )
+    patch = replace(patch, verified=True, verification=f"{checked}{proof.why}")
+    session = replace(session, patch=patch, training=proof.training or session.training)
     return _with_dataset(
         session,
         rates=rates,
@@ -127,10 +116,9 @@ def with_validation(session: Session, found: Verification | None) -> Session:
         return _with_proven_validation(session, result, result.patch, proof)
     else:
         why = (proof.why if proof is not None else "") or "The run ended before it was measured."
-    rejected = tuple(
-        Rejection(one.rule, one.node, why, proof.speedup if proof is not None else None)
-        for one in result.patch.covered_part(result.plan).rewrites
-    )
+    speedup = proof.speedup if proof is not None else None
+    rewrites = result.patch.covered_part(result.plan).rewrites
+    rejected = tuple(Rejection(one.rule, one.node, why, speedup) for one in rewrites)
     if not rejected:  # the patch changes validation as it does training
         session = replace(session, notes=(*session.notes, f"The gain for {result.pipeline.name} is not known: {why}"))
     rejected = (*result.rejected, *rejected)

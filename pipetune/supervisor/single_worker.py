@@ -82,6 +82,5 @@ def read_machine(
 
 
 def _raise_failure(conversation: WorkerState) -> None:
-    if conversation.failure:
-        failed = conversation.failure
+    if failed := conversation.failure:
         raise PipetuneError(failed.message, hint=failed.hint, exit_code=failed.exit_code)

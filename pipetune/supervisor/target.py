@@ -65,10 +65,7 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
         few = f", such as {', '.join(scripts[:3])}" if scripts else ""
         raise PipetuneError(f"{script} is a folder.", hint=f"Pass the training script in it{few}.")
     if not path.is_file():
-        raise PipetuneError(
-            f"There is no script {script}.",
-            hint="Pass the training script, or a module with -m.",
-        )
+        raise PipetuneError(f"There is no script {script}.", hint="Pass the training script, or a module with -m.")
     if path.suffix == ".ipynb":
         raise PipetuneError(
             f"{script} is a notebook.",
@@ -83,22 +80,14 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
     except (SyntaxError, UnicodeDecodeError):
         text = "\0"
     if "\0" in text:
-        raise PipetuneError(
-            f"{script} is not Python source.",
-            hint="Pass the training script, or a module with -m.",
-        )
-    _check_syntax(script, text)
-    return Target(script=str(path), arguments=arguments, directory=os.getcwd())
-
-
-def _check_syntax(script: str, text: str) -> None:
-    """Raises a PipetuneError if Python cannot compile the script: known at once, before TensorFlow is started."""
+        raise PipetuneError(f"{script} is not Python source.", hint="Pass the training script, or a module with -m.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python prints them when it runs the script
         try:
-            compile(text, script, "exec", dont_inherit=True)
+            compile(text, script, "exec", dont_inherit=True)  # errors are known at once, before TensorFlow is started
         except (SyntaxError, ValueError) as error:
             raise invalid_source(script, error) from error
+    return Target(script=str(path), arguments=arguments, directory=os.getcwd())
 
 
 def module_target(module: str, arguments: tuple[str, ...]) -> Target:
@@ -109,7 +98,6 @@ def module_target(module: str, arguments: tuple[str, ...]) -> Target:
     """
     if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         raise PipetuneError(
-            f"{module} is not the name of a module.",
-            hint="Write it as after `python -m`: package.module, without .py.",
+            f"{module} is not the name of a module.", hint="Write it as after `python -m`: package.module, without .py."
         )
     return Target(module=module, arguments=arguments, directory=os.getcwd())

@@ -93,11 +93,7 @@ def warnings(done: Restoration) -> Iterator[str]:
 
 def _put_back(restored: int, removed: int) -> str:
     changed = f"{restored} file{'s' if restored > 1 else ''} changed by the training loop" if restored else ""
-    made = (
-        f"{removed} created by it"
-        if restored
-        else f"{removed} file{'s' if removed > 1 else ''} created by the training loop"
-    )
-    parts = [f"Restored: {changed}" if changed else "", f"removed: {made}" if removed else ""]
+    made = "created by it" if restored else f"file{'s' if removed > 1 else ''} created by the training loop"
+    parts = [f"Restored: {changed}" if changed else "", f"removed: {removed} {made}" if removed else ""]
     text = "; ".join(filter(None, parts))
     return f"{text[0].upper()}{text[1:]}." if text else ""

@@ -39,7 +39,6 @@ class OnProgress(Protocol):
 
     def __call__(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
         """The current activity, in words; how many pairs of windows there are; whether the patch is proven."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,7 @@ class Verification:
 
 
 def verify(
-    session: Session,
-    starter: ScriptStarter,
-    *,
-    settings: Settings,
-    in_parallel: bool,
-    on_progress: OnProgress,
+    session: Session, starter: ScriptStarter, *, settings: Settings, in_parallel: bool, on_progress: OnProgress
 ) -> Verification:
     """Checks the patch of a session, measures it and returns the result.
 
@@ -330,10 +324,7 @@ class _ScriptPair:
     def check_without_validation(self) -> str:
         """Runs the patch for training alone to the first training step; returns why it is not as planned, or ''."""
         self._drop_validation("")
-        with (
-            self._starter.files() as undo,
-            self._starter.held_script(patched=True, compare=True, undo=undo) as patched,
-        ):
+        with self._starter.files() as undo, self._starter.held_script(patched=True, compare=True, undo=undo) as patched:
             return self._begin(patched, patched=True).why
 
     def _may_have_interfered(self, found: Verification) -> bool:
@@ -341,10 +332,9 @@ class _ScriptPair:
 
         False if the user interrupted.
         """
-        without = found.confirmation is None or found.confirmation.gain is None
-        return (
-            self._has_training_patch and without and len(self._held_scripts) == 2 and found.interrupted_worker is None
-        )
+        measured = found.confirmation is not None and found.confirmation.gain is not None
+        both_ran = len(self._held_scripts) == 2 and found.interrupted_worker is None
+        return self._has_training_patch and both_ran and not measured
 
     def _switch_process(self, plan: Plan) -> None:
         self._stack.close()

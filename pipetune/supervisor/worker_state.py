@@ -127,12 +127,18 @@ class MessageReader:
     """Splits the bytes of the pipe into messages; invalid lines are counted and ignored."""
 
     def __init__(self, conversation: WorkerState, on_message: Callable[[Message], None]) -> None:
-        self._conversation = conversation
-        self._on_message = on_message
-        self._rest = b""
+        self._conversation, self._on_message, self._rest = conversation, on_message, b""
 
-    def feed(self, data: bytes) -> None:
-        """Adds bytes of the pipe; every message that they complete updates the state and is passed on."""
+    def read(self, descriptor: int) -> int:
+        """Reads what is available; every message that it completes updates the state and is passed on.
+
+        Returns:
+            The number of bytes, 0 at end of file, -1 if nothing can be read yet.
+        """
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return -1
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
@@ -142,14 +148,6 @@ class MessageReader:
                 continue
             self._conversation.update(message)
             self._on_message(message)
-
-    def read(self, descriptor: int) -> int:
-        """Reads what is available; returns the number of bytes, 0 at end of file, -1 if nothing can be read yet."""
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return -1
-        self.feed(data)
         return len(data)
 
 

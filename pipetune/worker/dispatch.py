@@ -10,19 +10,9 @@ from pipetune import workflow
 from pipetune.capture import consumption
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS
+from pipetune.core import messages
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import (
-    Job,
-    LogLine,
-    MessageWriter,
-    Mode,
-    Progress,
-    SessionSaved,
-    TrialEnded,
-    TrialStarted,
-    VerdictKnown,
-    WorkerStarted,
-)
+from pipetune.core.messages import Job, LogLine, MessageWriter, Mode, SessionSaved
 from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.session import Session
 from pipetune.core.settings import Command
@@ -30,7 +20,6 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine
-from pipetune.measure.machine import detect_resources
 from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation, script, verification
 from pipetune.worker.study import open_study
@@ -57,7 +46,7 @@ def run_job(job: Job, writer: MessageWriter) -> int:
         case Mode.RUN:
             return script.run_with_plan(job, writer)
         case Mode.DOCTOR:
-            found = replace(machine.read_machine(job.settings.device), believed=detect_resources())
+            found = replace(machine.read_machine(job.settings.device), believed=machine.detect_resources())
             writer.send(SessionSaved(Session(VERSION, Command(), machine=found)))
             return 0
         case Mode.SERVE | Mode.BENCH:  # run before anything is loaded that measures, and by a suite of benchmarks
@@ -86,11 +75,10 @@ def analyze(job: Job, writer: MessageWriter) -> int:
     """Runs the script to its first training step, analyzes its training pipeline and returns the exit code."""
     found = machine.read_machine(job.settings.device)  # a missing device has to fail before anything runs
     if job.attempt == 1:
-        writer.send(WorkerStarted(START_MESSAGE))
+        writer.send(messages.WorkerStarted(START_MESSAGE))
     started = time.monotonic()
-    journal = Journal(
-        Session(VERSION, command=job.command, machine=found), TimePlan.of(job.settings), PipeListener(writer)
-    )
+    session = Session(VERSION, command=job.command, machine=found)
+    journal = Journal(session, TimePlan.of(job.settings), PipeListener(writer))
 
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: ObservedScript) -> int:
         journal.time_plan.begin()
@@ -104,9 +92,8 @@ def analyze(job: Job, writer: MessageWriter) -> int:
             journal.add_notes(_NO_SIGN)
         journal.update(seconds={"capture": round(seconds, 3)})
         with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen) as study:
-            note = lockstep.parameter_server_note(
-                job.settings, use.distributed_input.handover() if use.distributed_input else None, cores=study.cores
-            )
+            handover = use.distributed_input.handover() if use.distributed_input else None
+            note = lockstep.parameter_server_note(job.settings, handover, cores=study.cores)
             if note:
                 journal.add_notes(note)
             workflow.analyze(study)
@@ -117,8 +104,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
     def conclude(code: int, not_run: str) -> int:
         ended: dict[str, Any] = {}
         if code and not journal.session.complete:
-            status = {observation.NO_DATASET: "no-dataset"}.get(code, "failed")
-            ended = {"status": status, "complete": True}
+            ended = {"status": "no-dataset" if code == observation.NO_DATASET else "failed", "complete": True}
         journal.add_notes(*filter(None, [not_run]), **ended)
         return code
 
@@ -145,12 +131,12 @@ class PipeListener(Listener):
             elapsed: seconds since the analysis started.
             left: seconds of the budget left; None if no budget is running.
         """
-        self._writer.send(Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
+        self._writer.send(messages.Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
         """Sends the verdict."""
         # The findings are in the summary; sent here too, each would be on the screen twice.
-        self._writer.send(VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
+        self._writer.send(messages.VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
 
     def bottleneck(self, sentence: str) -> None:
         """Sends the sentence about the bottleneck."""
@@ -165,8 +151,8 @@ class PipeListener(Listener):
 
     def trial_started(self, key: str) -> None:
         """Sends that a trial of the plan `key` has started."""
-        self._writer.send(TrialStarted(key))
+        self._writer.send(messages.TrialStarted(key))
 
     def trial_ended(self, key: str) -> None:
         """Sends that the trial of the plan `key` has ended."""
-        self._writer.send(TrialEnded(key))
+        self._writer.send(messages.TrialEnded(key))

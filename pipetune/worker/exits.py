@@ -45,21 +45,16 @@ def _wait(descriptor: int, undo: str) -> None:
     poller.poll()
     if undo:
         with contextlib.suppress(OSError):  # the next command then restores instead
-            _start_restoration()
+            subprocess.Popen(  # restores what killed commands left behind, and outlives this process
+                [sys.executable, "-P", "-m", "pipetune.core.restoration"],
+                env={name: value for name, value in os.environ.items() if name != UNDO_VARIABLE},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _start_restoration() -> None:
-    """Restores what killed commands left behind, in a process that outlives this one."""
-    subprocess.Popen(
-        [sys.executable, "-P", "-m", "pipetune.core.restoration"],
-        env={name: value for name, value in os.environ.items() if name != UNDO_VARIABLE},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 _FREEING_SECONDS = 20.0  # an iterator may wait for a step of the script that never ends; exiting then loses nothing

@@ -17,14 +17,7 @@ from pipetune.core.cluster import LockstepRole
 from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam, RequestLink
-from pipetune.core.messages import (
-    AnalysisFailed,
-    Job,
-    LockstepLost,
-    MessageWriter,
-    Progress,
-    ScriptFailed,
-)
+from pipetune.core.messages import AnalysisFailed, Job, LockstepLost, MessageWriter, Progress, ScriptFailed
 from pipetune.core.session import Session
 from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
@@ -43,10 +36,8 @@ def open_team(task: LockstepRole | None, writer: MessageWriter) -> Iterator[Lock
     if task is None:
         yield None
         return
-    team = LockstepTeam(
-        [RequestLink(descriptor) for descriptor in task.link_descriptors],
-        on_lockstep_lost=functools.partial(_report_out_of_step, writer),
-    )
+    links = [RequestLink(descriptor) for descriptor in task.link_descriptors]
+    team = LockstepTeam(links, on_lockstep_lost=functools.partial(_report_out_of_step, writer))
     try:
         yield team
     finally:
@@ -120,10 +111,9 @@ def run_as_agent(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, Command()), TimePlan.of(job.settings), Listener())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, LocalConsumer) else None
+        lost = functools.partial(_report_out_of_step, writer)
         with shortened_pauses():  # as in the chief, which would wait for the collection here after each window
-            lockstep.LockstepWorker(
-                runner, own, link, on_lockstep_lost=functools.partial(_report_out_of_step, writer)
-            ).run()
+            lockstep.LockstepWorker(runner, own, link, on_lockstep_lost=lost).run()
         runner.close()
         return 0
 
@@ -168,14 +158,11 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
         return 3
     finally:
         patches.undo_all()
-    writer.send(
-        AnalysisFailed(
-            "The script ended, but it should serve the chief.",
-            "As a worker or parameter server (see TF_CONFIG), it has to wait in "
-            "tf.distribute.Server(...).join() for requests from the chief.",
-            3,
-        )
+    hint = (
+        "As a worker or parameter server (see TF_CONFIG), it has to wait in tf.distribute.Server(...).join() for "
+        "requests from the chief."
     )
+    writer.send(AnalysisFailed("The script ended, but it should serve the chief.", hint, 3))
     return 3
 
 

@@ -16,16 +16,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune.capture import (
-    consumption,
-    hooks,
-    loop_consumer,
-    loops,
-    native_writers,
-    pending_cleanup,
-    protection,
-    repeatability,
-)
+from pipetune.capture import consumption, hooks, loops, native_writers, pending_cleanup, protection, repeatability
+from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
@@ -34,7 +26,6 @@ from pipetune.core.results import RunFailed
 from pipetune.pipelines import call_sites, files
 from pipetune.pipelines.errors import first_line
 from pipetune.worker import exits, script
-from pipetune.worker.exits import StopSignalHandler
 
 Work = Callable[[consumption.Consumption, consumption.Consumer, ObservedScript], int]
 """Works on the training pipeline; returns the exit code."""
@@ -80,7 +71,7 @@ class ObservedRun:
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
-        self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
+        self._stop_signals = exits.StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
         self._journal = undo.open_journal(job.undo)
         if self._journal is not None:
@@ -182,7 +173,7 @@ class ObservedRun:
         if os.getpid() != self._process:
             return  # in a child process that the script has forked
         consumer = self._protect(consumer, getattr(use.first_dataset, _MARK, 0) or self._files.begin(use.dataset))
-        if isinstance(consumer, loop_consumer.LoopConsumer):
+        if isinstance(consumer, LoopConsumer):
             self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
             self._thread.start()
         else:
@@ -207,7 +198,7 @@ class ObservedRun:
         while True:
             threading.Event().wait()
 
-    def _in_thread(self, use: consumption.Consumption, consumer: loop_consumer.LoopConsumer) -> None:
+    def _in_thread(self, use: consumption.Consumption, consumer: LoopConsumer) -> None:
         consumer.wait_until_ready()
         self._run_work(use, consumer)
         with self._leave_lock:
@@ -224,21 +215,21 @@ class ObservedRun:
             with call_sites.running_workflow(), files.private_files():
                 self.code = self._work(use, consumer, self._script)
         except RunFailed as failure:
-            self.code = self._report_failure(failure)
+            if failure.__cause__ is not None:  # the user's own error
+                self._writer.send(ScriptFailed(script.user_traceback(failure.__cause__)))
+                self.code = SCRIPT_FAILED
+            else:
+                hint = "Nothing can be measured without an element."
+                self._writer.send(AnalysisFailed(str(failure), hint, NO_DATASET))
+                self.code = NO_DATASET
         except PipetuneError as error:
             self._writer.send(AnalysisFailed(error.message, error.hint, error.exit_code))
             self.code = error.exit_code
         except BaseException as error:
-            self._writer.send(AnalysisFailed(*_internal_error(error)))
+            what = f"pipetune itself failed: {type(error).__name__}: {error}"
+            text = "".join(traceback.format_exception(error))
+            self._writer.send(AnalysisFailed(what, f"Please report this:\n{text}", 1))
             self.code = 1
-
-    def _report_failure(self, failure: RunFailed) -> int:
-        """Reports a pipeline that cannot be run, as the user's own error if there is one; returns the exit code."""
-        if failure.__cause__ is not None:
-            self._writer.send(ScriptFailed(script.user_traceback(failure.__cause__)))
-            return SCRIPT_FAILED
-        self._writer.send(AnalysisFailed(str(failure), "Nothing can be measured without an element.", NO_DATASET))
-        return NO_DATASET
 
     def _work_on_most_consumed(self) -> None:
         """Works on the most consumed dataset, if no consumer trained for long enough.
@@ -246,12 +237,11 @@ class ObservedRun:
         There is no training step, except where `predict` or `evaluate` has read it.
         """
         requested = _requested_dataset(self._job)
-        uses = [
-            use
-            for use in self._script.uses
-            if (use.role in ("preview", "other") and requested in (None, use.name)) or requested == use.name
-        ]
-        uses = [use for use in uses if use.elements != PREVIEW_ELEMENTS or requested == use.name]
+        uses = self._script.uses
+        if requested is not None:
+            uses = [use for use in uses if use.name == requested]
+        else:
+            uses = [use for use in uses if use.role in ("preview", "other") and use.elements != PREVIEW_ELEMENTS]
         longest = [max(uses, key=lambda one: one.elements)] if uses else []
         if requested is None and not self._script.notes:  # otherwise it trains, on other data
             longest += [use for use in self._script.uses if use.inference is not None]
@@ -262,11 +252,9 @@ class ObservedRun:
         self._script.training_begun = True
         # What the script has written until now is kept.
         self._protect(consumption.NoConsumer(""), self._files.begin(use.dataset))
-        taken = (
-            f"the script took only {use.elements} elements"
-            if use.elements
-            else f"it was consumed by {use.consumer_call}"
-        )
+        taken = f"it was consumed by {use.consumer_call}"
+        if use.elements:
+            taken = f"the script took only {use.elements} elements"
         none = consumption.NoConsumer(f"No training step could be timed: {taken}.")
         self._run_work(use, use.inference or none)
 
@@ -279,8 +267,3 @@ class ObservedRun:
 def _requested_dataset(job: Job) -> str | None:
     name = job.settings.dataset
     return None if name in (None, "all") else name
-
-
-def _internal_error(error: BaseException) -> tuple[str, str, int]:
-    text = "".join(traceback.format_exception(error))
-    return (f"pipetune itself failed: {type(error).__name__}: {error}", f"Please report this:\n{text}", 1)

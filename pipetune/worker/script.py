@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.machinery
 import linecache
 import os
@@ -21,7 +22,7 @@ from pipetune.core.plan_file import load_plan
 from pipetune.measure import machine
 from pipetune.pipelines.plan_application import Applier
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OWN_FILES = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<frozen runpy>")
 
 Compile = Callable[[str | bytes, str], types.CodeType]
 """Compiles source text, given with its path, to a code object."""
@@ -53,15 +54,15 @@ def run(
     if job.module:
         sys.argv = [job.module, *job.arguments]
         sys.path.insert(0, os.getcwd())
-        runpy.run_module(job.module, run_name="__main__", alter_sys=True)
+        runpy.run_module(job.module, {"__builtins__": builtins}, "__main__", alter_sys=True)
         return
     path = os.path.abspath(job.script)
     code = _compile(path, job.overlay, compiler)
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
+    main.__dict__.update(__file__=path, __cached__=None, __builtins__=builtins)  # elsewhere it is their dictionary
     sys.modules["__main__"] = main
     sys.argv = [job.script, *job.arguments]
-    sys.path.insert(0, os.path.dirname(path))
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     exec(code, main.__dict__)
 
 
@@ -70,7 +71,7 @@ def user_traceback(error: BaseException) -> str:
     frames = traceback.TracebackException.from_exception(error)
     current: traceback.TracebackException | None = frames
     while current is not None:
-        kept = [frame for frame in current.stack if not _is_own_file(frame.filename)]
+        kept = [frame for frame in current.stack if not frame.filename.startswith(_OWN_FILES)]
         current.stack = traceback.StackSummary.from_list(kept)
         current = current.__cause__ or current.__context__
     return "".join(frames.format())
@@ -81,10 +82,6 @@ def failed_exit(leaving: SystemExit) -> ScriptExited | None:
     if leaving.code in (None, 0):
         return None
     return ScriptExited(leaving.code) if isinstance(leaving.code, int) else ScriptExited(1, str(leaving.code))
-
-
-def _is_own_file(filename: str) -> bool:
-    return filename.startswith(_PACKAGE + os.sep) or filename.startswith("<frozen runpy>")
 
 
 def _compile(path: str, overlay: Mapping[str, str], compiler: Compile) -> types.CodeType:
@@ -138,14 +135,10 @@ def run_with_plan(job: Job, writer: MessageWriter) -> int:
         PlanMismatch: no dataset of the script matched; the message names the first operator that differs.
     """
     plan = load_plan(job.plan)
-    here = machine.read_machine(job.settings.device)
-    if plan.machine is not None and plan.machine.cores_granted != here.cores_granted:
-        writer.send(
-            LogLine(
-                f"The plan was measured on {plan.machine.cores_granted:g} cores; {here.cores_granted:g} are "
-                "available here."
-            )
-        )
+    cores = machine.read_machine(job.settings.device).cores_granted
+    if plan.machine is not None and plan.machine.cores_granted != cores:
+        before = plan.machine.cores_granted
+        writer.send(LogLine(f"The plan was measured on {before:g} cores; {cores:g} are available here."))
     applier = Applier(plan, lambda name: writer.send(LogLine(f"The plan is applied to {name}.")))
     patches = Patches()
     substitute(applier, patches)

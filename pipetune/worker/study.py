@@ -17,7 +17,6 @@ from pipetune.core.plan_file import first_difference
 from pipetune.core.session import Session
 from pipetune.journal import Journal
 from pipetune.measure import machine
-from pipetune.measure.machine import detect_resources
 from pipetune.pipelines import replay, resume_points
 from pipetune.stages.study import Study, Subject, other_pipelines
 from pipetune.worker import lockstep
@@ -57,12 +56,11 @@ def open_study(
             consumer = lockstep.consumer_of(team, use, source, consumer)
         others = other_pipelines(script.uses, use)
         known = measured.machine.believed if measured is not None and measured.machine is not None else None
-        here = replace(machine.read_machine(job.settings.device), believed=known or detect_resources())
+        here = replace(machine.read_machine(job.settings.device), believed=known or machine.detect_resources())
         dataset = measured.main_dataset if measured is not None else None
+        resuming = (*script.resuming, *resume_points.find(source))
         yield Study(
-            Subject(
-                source, consumer, use, others, (*script.resuming, *resume_points.find(source)), script.written_files
-            ),
+            Subject(source, consumer, use, others, resuming, script.written_files),
             job.settings,
             here,
             journal,

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pipetune import workflow
@@ -130,8 +130,9 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
     expected = apply_edits(dataset.pipeline, covered.edits)
     different = _first_difference(found, expected)
     if different:
-        blamed = (one for one in covered.rewrites if any(_edits_node(edit, different.node) for edit in one.edits))
-        why = f"The patched source builds a different pipeline than the plan: {different.description}."
+        node, description = different
+        blamed = (one for one in covered.rewrites if any(_edits_node(edit, node) for edit in one.edits))
+        why = f"The patched source builds a different pipeline than the plan: {description}."
         return StepReply(why, failed=tuple(one.key for one in blamed))
     if not job.check_elements:
         _run_as_measured(study, dataset, expected)
@@ -199,13 +200,7 @@ def _with_validation(
 
 
 def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeline) -> dict[str, int]:
-    """Returns the shuffle buffers to measure with, by the ids of the pipeline that a script builds.
-
-    Args:
-        dataset: the dataset in the session, with those of its own pipeline.
-        actual: as in `_ids_in`.
-        expected: as in `_ids_in`.
-    """
+    """Returns the shuffle buffers to measure with, by the ids of the pipeline that a script builds (see `_ids_in`)."""
     sizes = dataset.profile.verified_buffers if dataset.profile is not None else {}
     return {here: sizes[there] for there, here in _ids_in(actual, expected).items() if there in sizes}
 
@@ -222,10 +217,7 @@ def _with_added_caches_full(source: LivePipeline, expected: Pipeline, original: 
 def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -> None:
     """Lets windows run the pipeline that a script has built as those of the analysis ran it: caches full, buffers cut.
 
-    Args:
-        study: has the pipeline, and what runs it.
-        dataset: the same in the session, as it was measured.
-        expected: the pipeline with the ids of the session; its caches that are not in the session's are filled.
+    `expected` has the ids of the session. Its caches that are not in the pipeline of `dataset` are filled, too.
 
     Raises:
         RunFailed: the caches cannot be filled.
@@ -241,9 +233,7 @@ def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:
     """Returns the ids of operators in the pipeline that a script builds, by their ids in the session.
 
-    Args:
-        actual: the pipeline of the script.
-        expected: the same with the ids of the session; it has the same operators, apart from those that set options.
+    `expected` has the ids of the session, and the same operators as `actual`, apart from those that set options.
     """
     both = zip(_without_options(actual), _without_options(expected), strict=True)
     return {there.id: here.id for here, there in both}
@@ -254,25 +244,16 @@ def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> 
 
     At their real place this run would fill them, or leave them incomplete and locked.
     """
-    names = [
-        name for edit in inserted_caches(plan.edits) if isinstance(name := edit.arguments.get("filename"), str) and name
-    ]
     texts = dict(overlay)
-    for name in names:
-        texts = {path: text.replace(name, f"{folder}/{name}") for path, text in texts.items()}
+    for edit in inserted_caches(plan.edits):
+        name = edit.arguments.get("filename")
+        if isinstance(name, str) and name:
+            texts = {path: text.replace(name, f"{folder}/{name}") for path, text in texts.items()}
     return texts
 
 
 def _edits_node(edit: Edit, node: str) -> bool:
     return node in (getattr(edit, name, None) for name in ("node", "after", "id", "gather"))
-
-
-@dataclass(frozen=True)
-class _Difference:
-    """Where two pipelines differ: the id of the operator in the plan ('' for none), and how, in words."""
-
-    node: str
-    description: str
 
 
 def first_difference(actual: Pipeline, expected: Pipeline, *, functions_differ: Collection[str] = ()) -> str:
@@ -283,12 +264,13 @@ def first_difference(actual: Pipeline, expected: Pipeline, *, functions_differ: 
     are set.
     """
     different = _first_difference(actual, expected, functions_differ=functions_differ)
-    return different.description if different else ""
+    return different[1] if different else ""
 
 
 def _first_difference(
     actual: Pipeline, expected: Pipeline, *, functions_differ: Collection[str] = ()
-) -> _Difference | None:
+) -> tuple[str, str] | None:
+    """Returns the first difference: the id of the operator in the plan ('' for none), and how it differs, in words."""
     actual, expected = _without_options(actual), _without_options(expected)
     here, there = actual.identities(), expected.identities()
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
@@ -296,14 +278,14 @@ def _first_difference(
         if node.id in functions_differ or (_has_other_ops(node) and _may_be_equivalent(mine, node)):
             one = replace(one, function=other.function)
         if replace(one, function=other.function) != other:
-            return _Difference(node.id, f"operator {index} is {_operator_text(one)}, not {_operator_text(other)}")
+            return node.id, f"operator {index} is {_operator_text(one)}, not {_operator_text(other)}"
         if one != other:
             what = "computes something else, or with other values"
-            return _Difference(node.id, f"the function of operator {index}, {mine.op}, {what}")
+            return node.id, f"the function of operator {index}, {mine.op}, {what}"
     if len(here) != len(there):
-        return _Difference("", f"it has {len(here)} operators, not {len(there)}")
+        return "", f"it has {len(here)} operators, not {len(there)}"
     if actual.options != expected.options:
-        return _Difference("", f"it sets the options {dict(actual.options)}, not {dict(expected.options)}")
+        return "", f"it sets the options {dict(actual.options)}, not {dict(expected.options)}"
     return None
 
 

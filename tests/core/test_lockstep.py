@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -93,6 +95,14 @@ def test_missing_worker_aborts_run(links: Links, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lockstep, "FIRST_STEP_TIMEOUT_SECONDS", 0.05)
     links[0][1].send_reply(SAME)
     with pytest.raises(FellOut, match="worker 2 did not reply"):
+        chief(links).wait_for_workers(OPERATORS)
+
+
+def test_limit_for_all_workers_together_is_named(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 350)  # the first worker is waited for until then
+    monkeypatch.setattr(lockstep, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    links[0][1].send_reply(SAME)
+    with pytest.raises(FellOut, match="worker 2 did not reply within 600 s"):
         chief(links).wait_for_workers(OPERATORS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import linecache
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from pipetune.core.errors import CannotExpress
-from pipetune.distributed.collect.function_sources import function_text, import_of, names_needed
+from pipetune.distributed.collect.function_sources import function_text, import_of, literal, names_needed
 
+Speed = enum.IntEnum("Speed", "FAST SLOW")
+Word = enum.StrEnum("Word", "FAST SLOW")
 Run = Callable[[str], dict[str, Any]]
 
 
@@ -96,3 +99,10 @@ def test_imports_are_found_and_made_absolute(tmp_path: Path) -> None:
     }.items():
         assert import_of(str(path), name, "package.inner") == found
     assert import_of(str(path), "c", "") is None
+
+
+@pytest.mark.parametrize("member", [Speed.FAST, Word.FAST, enum.Enum("Plain", "FAST")["FAST"]])
+def test_members_of_enumerations_are_not_written_as_what_else_they_are(member: enum.Enum) -> None:
+    name = type(member).__name__
+    with pytest.raises(CannotExpress, match=f"the member FAST of the enumeration {name} cannot be written down"):
+        literal({"mode": [member]})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +83,17 @@ def test_function_that_needs_full_batches_has_no_filled_variant(tmp_path: Path) 
     result = emit(fixed.map(lambda batch: tf.reshape(batch, [2, -1])), "multiworker", tmp_path)
     assert result.module and "fill=False" not in result.module
     assert any(note.startswith("last batches have no form that fills them") for note in result.notes), result.notes
+
+
+@pytest.mark.parametrize("until", [1, 2])
+def test_all_elements_are_claimed_only_if_both_passes_came_to_their_end(
+    written: DistributedResult, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    """The first pass takes longer than there is time, or neither does."""
+    clock = itertools.chain([0.0] if until == 1 else [], itertools.repeat(100.0))
+    monkeypatch.setattr(coverage, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said = coverage.check_fill(written.module, global_batch_size=8, elements=26)
+    assert ("all 26 elements" in said) is (until == 2)
 
 
 @pytest.mark.parametrize(

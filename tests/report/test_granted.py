@@ -55,8 +55,9 @@ def test_taskset_takes_cores_of_the_mask() -> None:
     assert next(settings(odd)).label == "taskset -c 5,9 python train.py"
 
 
-def test_memory_alone_differs() -> None:
-    tight = replace(WHOLE, memory_limit_bytes=8 << 30)
+@pytest.mark.parametrize("buffers", [30 << 30, 6 << 30])  # more than all, and than half of it
+def test_memory_alone_differs(buffers: int) -> None:
+    tight = replace(WHOLE, memory_limit_bytes=8 << 30, believed=DetectedResources(64.0, buffers, 64, 64, 64))
     assert [side.label for side in sides(tight) if side.differs] == ["memory", "for AUTOTUNE's buffers"]
     assert [line.label for line in settings(tight)] == [f"options.autotune.ram_budget = {4 << 30}"]
 

@@ -184,6 +184,10 @@ def test_autoescape_is_on_and_no_template_goes_around_it():
         ("0x1f", "0x1f"),
         ("8.00 GiB", "8.00\u00a0GiB"),
         ("2 msgs", "2 msgs"),
+        ("1,230x (1.22x to 9.99x): 10.0x.", "1,230\u00d7 (1.22\u00d7 to 9.99\u00d7): 10.0\u00d7."),
+        ("load_4x of train_2x.py", "load_4x of train_2x.py"),
+        ("2x.py, 2x-a.py, a-2x, a/2x/b, v1.2x", "2x.py, 2x-a.py, a-2x, a/2x/b, v1.2x"),
+        ("data_2 ms, b8 s", "data_2 ms, b8 s"),
     ],
 )
 def test_typeset(text, shown):

@@ -197,6 +197,21 @@ def test_a_gain_stands_at_the_hunk_of_its_call():
     assert [gain.split()[0] for gain in second.gains] == ["prefetch"]
 
 
+def test_a_line_that_looks_like_the_header_of_a_file_is_shown():
+    """SQL in a text of several lines."""
+    diff = samples.DIFF.replace("-    ds = ds.map(decode_and_augment)\n", "--- SELECT\n+++ SELECT\n")
+    (hunk,) = blocks(with_part(samples.photos(), "patch", diff=diff), Diff)[0].hunks
+    assert hunk.file == "photo_input.py" and len(hunk.lines) == 10
+    assert hunk.lines[3:5] == (("remove", "--- SELECT"), ("add", "+++ SELECT"))
+
+
+def test_each_file_of_a_patch_has_its_hunks():
+    second = samples.DIFF.partition("\n")[2].replace("photo_input.py", "of two words.py")
+    name = "+++ b/of two words.py"
+    found = blocks(with_part(samples.photos(), "patch", diff=samples.DIFF + second.replace(name, f"{name}\t")), Diff)
+    assert [(hunk.file, len(hunk.lines)) for hunk in found[0].hunks] == [("photo_input.py", 9), ("of two words.py", 9)]
+
+
 def test_a_patch_that_was_not_run_says_so():
     (found,) = blocks(with_part(samples.photos(), "patch", verified=None), Checks, "answer")
     assert found.answers[-1] == ("unknown", "the patched script was not run", "")

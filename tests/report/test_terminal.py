@@ -8,6 +8,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from pipetune.report import terminal
+from pipetune.report.blocks import Cell, Column, Row, Table
 from pipetune.report.terminal import print_summary, report_text
 from tests.report import sessions as samples
 from tests.report.reading import Terminal, claim, summary_text, with_main, with_part
@@ -42,6 +44,15 @@ def test_a_place_is_never_cut():
     nodes = tuple(with_part(node, "location", file=deep) for node in samples.photo_pipeline().nodes)
     text = report_text(with_main(samples.photos(), "pipeline", nodes=nodes))
     assert "a_rather_long_name_of_a_module.py:24" in text
+
+
+@pytest.mark.parametrize(("why", "shown"), [("", "  slow  cache"), ("It is full.", "  slow  cache\n    It is full.")])
+def test_a_reason_stands_below_its_row_and_no_other_cell_is_left_out(why, shown):
+    columns = (Column("State"), Column("Place"), Column("Change"), Column("Why"))
+    rows = (Row((Cell("slow"), Cell(), Cell("cache"), Cell(why))),)
+    stream = io.StringIO()
+    terminal._print(terminal._table(Table("Tried", columns, rows)), stream, 80)
+    assert stream.getvalue().strip("\n") == f"  Tried\n{shown}"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,19 @@ def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyP
     assert checked is not None and (checked.taken_wall_seconds, checked.taken_cpu_seconds) == (2.0, 1.0)
     assert checked.whole_call and checked.element_wall_seconds and checked.epoch_elements == 10
     assert validation is not None and validation.epoch_elements == 5 and validation.epoch_wall_seconds
+    assert validation.whole_pass
+
+
+def test_pass_whose_end_is_not_seen_costs_what_is_seen_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Dataset.range(1000).map(lambda x: tf.numpy_function(lambda one: time.sleep(0.01) or one, [x], tf.int64))
+    use = Consumption(slow.filter(lambda x: x >= 0), "held_out", "validation", "fit")
+    monkeypatch.setattr(stage, "_OTHER_SECONDS", 0.05)
+    monkeypatch.setattr(stage, "_OTHERS_SECONDS", 0.5)
+    study = study_here(Dataset.range(64).batch(4), use)
+    stage.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    cost = study.journal.session.datasets[1].cost
+    assert cost is not None and cost.epoch_elements is not None and 1 < cost.epoch_elements < 1000
+    assert not cost.whole_pass and cost.epoch_wall_seconds
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(0.02, True), (0.5, False)])  # 0.16 s and 4 s to fill it

@@ -133,6 +133,10 @@ def test_input_that_fails_during_run_leaves_note(monkeypatch: pytest.MonkeyPatch
     assert result.course.notes == ("The epochs could not be measured any further: it broke",)
 
 
+def test_rest_of_a_pass_is_not_extrapolated_from_its_first_element() -> None:
+    assert epochs.pass_seconds(delay_elements(Dataset.range(20), 0.02), elements=20, seconds=0.0) > 0.3
+
+
 def test_empty_or_failing_dataset_fails_run() -> None:
     with pytest.raises(RunFailed, match="empty"):
         epochs.run_epochs(Dataset.range(0), seconds=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tensorflow.python.data.ops import debug_mode
 
 from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.core.errors import PipetuneError
+from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import live
 from pipetune.stages.study import Subject, examples_of_batches
 from tests.stages.studies import study_of
@@ -49,6 +51,17 @@ def test_validation_is_tuned_first_and_previews_are_not() -> None:
     source, training = use("training", 20)
     subject = Subject(source, NoConsumer("alone"), training, others)
     assert subject.others_worth_tuning() == [3, 4, 1, 2]
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_study_of_another_dataset_keeps_what_the_script_does_elsewhere(seed: int | None) -> None:
+    made = study_of(Dataset.range(9).shuffle(3, seed=seed), Consumption(Dataset.range(9), "check", "validation", "fit"))
+    saves = ResumePoint(ResumeMethod.ITERATOR_STATE, "tf.train.Checkpoint(iterator=...)")
+    made.subject = replace(made.subject, resuming=(ResumePoint(ResumeMethod.SKIP, "skip(3)", node="n0"), saves))
+    other = made.for_other(0).subject
+    assert other.resuming == (saves,), "the other is about an operator of training"
+    assert other.written_files is made.subject.written_files
+    assert other.randomness_fixed is (seed is not None)
 
 
 TEN = Dataset.range(10)

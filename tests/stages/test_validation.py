@@ -80,6 +80,14 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
     assert one.journal.studies_training and one.journal.session.seconds["validation"] >= 0
 
 
+def test_no_cache_is_tried_for_a_pass_whose_end_was_not_seen(given: dict[str, Any]) -> None:
+    one = study(cost=replace(COST, whole_pass=False))
+    assert stage.tune_validation(one, None)
+    result = one.journal.session.validation
+    assert result is not None and result.plan is not None
+    assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
+
+
 def test_it_takes_more_of_the_time_where_training_is_faster(given: dict[str, Any]) -> None:
     one, plan = study(), Plan("tuned", (Rewrite("prefetch", "n1", Safety.EXACT, (), ""),))
     training, result = one.journal.session.datasets

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from types import SimpleNamespace
+
 import pytest
 
-from pipetune.supervisor.local_cluster import gpu_environment, visible_gpus
+from pipetune.supervisor.local_cluster import free_gpu_mib, gpu_environment, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,27 @@ from pipetune.supervisor.local_cluster import gpu_environment, visible_gpus
 )
 def test_visible_gpus(environment: dict[str, str], devices: tuple[str, ...], found: tuple[str, ...]) -> None:
     assert visible_gpus(environment, devices=devices) == found
+
+
+@pytest.mark.parametrize(
+    ("visible", "answer", "free"),
+    [
+        (None, "900, 0, GPU-8a1\n80000, 1, GPU-3f2\n", 900.0),
+        ("1", "900, 0, GPU-8a1\n80000, 1, GPU-3f2\n70000, 11, GPU-1\n", 80000.0),
+        ("GPU-3f,GPU-1", "900, 0, GPU-8a1\n80000, 1, GPU-3f2\n70000, 11, GPU-1\n", 70000.0),
+        ("MIG-3f2", "900, 0, GPU-8a1\n80000, 1, GPU-3f2\n", 900.0),
+        ("0", "[N/A], 0, GPU-8a1\n", None),
+        ("0", "", None),
+    ],
+)
+def test_free_memory_is_that_of_the_fullest_visible_gpu(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, answer: str, free: float | None
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=answer))
+    assert free_gpu_mib() == free
 
 
 @pytest.mark.parametrize(

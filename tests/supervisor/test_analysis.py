@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,7 +21,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Outcome
 from pipetune.core.settings import Settings
 from pipetune.supervisor.analysis import analyze
-from pipetune.supervisor.monitoring import Timeouts
+from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.results_folder import Results
 from pipetune.supervisor.target import Target
@@ -145,6 +146,18 @@ def test_hung_worker_is_ended_and_reported(tmp_path: Path, words: list[str], cod
     assert analysis.exit_code == code
     assert "sent no message" in analysis.session.status_detail
     assert bool(analysis.session.profiled_datasets) is studied
+
+
+def test_limit_of_a_wait_is_named_where_it_has_one_of_its_own() -> None:
+    messages, exits = os.pipe(), os.pipe()
+    running: Any = SimpleNamespace(message_descriptor=messages[0], exit_descriptor=exits[0], attached=False)
+    running.kill, running.process = lambda: os.close(messages[1]), SimpleNamespace(wait=lambda: -signal.SIGKILL)
+    with Interrupts() as interrupts:
+        monitor = WorkerMonitor(running, limits=SOON, interrupts=interrupts, on_message=lambda _: None, phase="trials")
+        assert not monitor.wait(seconds=0.01)
+        assert monitor.end().exit_reason == "sent no message for 0 s and was killed"
+    for descriptor in (messages[0], *exits):
+        os.close(descriptor)
 
 
 def test_each_phase_has_its_own_timeout(tmp_path: Path) -> None:

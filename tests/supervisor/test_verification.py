@@ -205,9 +205,10 @@ def test_scripts_share_a_gpu_that_has_memory_for_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, starts: list[str] | None
 ) -> None:
     tool, notes = tmp_path / "nvidia-smi", tmp_path / "starts"
-    tool.write_text(f"#!/bin/sh\necho 80000; echo {free_mib}\n")
+    tool.write_text(f"#!/bin/sh\necho 80000, 0, GPU-8a; echo {free_mib}, 1, GPU-3f\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     analysis, _, _ = run(tmp_path, "noted", str(notes), "gpu")
     assert patch_of(analysis).verified is True, patch_of(analysis).verification
     order = notes.read_text().splitlines()

@@ -23,6 +23,7 @@ import json, os, sys
 told = {
     "name": __name__, "file": __file__, "argv": sys.argv, "path": sys.path[0], "directory": os.getcwd(),
     "main": sys.modules["__main__"].__dict__ is globals(), "cached": __cached__, "doc": __doc__,
+    "builtins": str(__builtins__),
 }
 with open(os.environ["TOLD"], "w") as file:
     json.dump(told, file)
@@ -64,12 +65,14 @@ def as_python_tells(tmp_path: Path, *command: str) -> dict[str, Any]:
     return told(tmp_path)
 
 
-def test_script_runs_in_same_environment_as_under_python(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["scripts/train.py", "link.py"])
+def test_script_runs_in_same_environment_as_under_python(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "train.py").write_text(f'"""A script."""\n{TELL}')
-    expected = as_python_tells(tmp_path, str(folder / "train.py"), "--epochs", "3")
-    script.run(job(folder / "train.py", "--epochs", "3", directory=str(tmp_path)))
+    (tmp_path / "link.py").symlink_to(folder / "train.py")
+    expected = as_python_tells(tmp_path, str(tmp_path / name), "--epochs", "3")
+    script.run(job(tmp_path / name, "--epochs", "3", directory=str(tmp_path)))
     found = told(tmp_path)
     del found["doc"], expected["doc"]
     assert found == expected
@@ -85,7 +88,7 @@ def test_module_runs_in_same_environment_as_under_python(tmp_path: Path) -> None
     expected = as_python_tells(tmp_path, "-m", "a_package.train", "x")
     script.run(job("", "x", module="a_package.train", directory=str(tmp_path)))
     found = told(tmp_path)
-    for name in ("name", "file", "path", "directory", "main"):
+    for name in ("name", "file", "path", "directory", "main", "builtins"):
         assert found[name] == expected[name], name
     assert found["argv"][1:] == ["x"]
 

@@ -88,7 +88,7 @@ def test_rewrite_is_matched_to_the_operator_that_it_edits(edit: Edit, node: str,
 def test_first_difference_names_operator_of_plan() -> None:
     wanted = apply_edits(pipeline("range 9 | map"), [SetArgument("n1", "num_parallel_calls", 4)])
     different = verification._first_difference(pipeline("range 9 | map"), wanted)
-    assert different is not None and different.node == "n1" and different.description.startswith("operator 1 is map")
+    assert different is not None and different[0] == "n1" and different[1].startswith("operator 1 is map")
     assert verification._first_difference(wanted, wanted) is None
 
 

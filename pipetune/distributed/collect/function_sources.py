@@ -11,6 +11,7 @@ import __future__
 import ast
 import builtins
 import dis
+import enum
 import functools
 import inspect
 import linecache
@@ -80,6 +81,8 @@ def names_of_modules(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _write(value: Any) -> str:
+    if isinstance(value, enum.Enum):  # also one that is a number or a text as well
+        raise CannotExpress(f"the member {value.name} of the enumeration {type(value).__name__} cannot be written down")
     if isinstance(value, str):
         return string_literal(value)
     if value is None or isinstance(value, bool | int | bytes):
@@ -185,7 +188,9 @@ class _Collected:
             top = qualified.partition(".")[0]
             self._define(top, _from_import(module, top, top))
             return qualified
-        methods = _methods(inner) if isinstance(inner, type) else []
+        members: Iterable[Any] = vars(inner).values() if isinstance(inner, type) else ()
+        functions = (getattr(member, "__func__", member) for member in members)
+        methods = [method for method in functions if isinstance(method, FunctionType)]  # with its file and globals
         if methods and self._copy(inner.__name__, methods[0]):
             return str(inner.__name__)
         if not isinstance(inner, FunctionType):
@@ -257,8 +262,8 @@ class _Collected:
             self._define(name, f"import {value.__name__}" + (f" as {name}" if name != value.__name__ else ""))
         elif home != _MAIN and _same(home, name, value):
             self._define(name, _from_import(home, name, name))
-        elif _is_defined(value) and self._copy(name, near):
-            return
+        elif isinstance(getattr(value, "python_function", value), FunctionType | type) and self._copy(name, near):
+            return  # created by a `def` or `class` statement
         else:
             self._define(name, f"{name} = {self._value(name, value)}")
 
@@ -279,17 +284,6 @@ class _Collected:
             raise CannotExpress(f"It uses two different things called {name}.")
 
 
-def _methods(owner: type) -> list[FunctionType]:
-    """Returns the functions defined in a class, in order: they have its file and globals."""
-    found = [getattr(value, "__func__", value) for value in vars(owner).values()]
-    return [value for value in found if isinstance(value, FunctionType)]
-
-
-def _is_defined(value: Any) -> bool:
-    """Whether a value was created by a `def` or `class` statement."""
-    return isinstance(getattr(value, "python_function", value), FunctionType | type)
-
-
 def _importable(value: Any) -> tuple[str, str] | None:
     """Returns the module and qualified name under which `value` can be imported; None if it cannot."""
     name = getattr(value, "__module__", None)
@@ -297,18 +291,12 @@ def _importable(value: Any) -> tuple[str, str] | None:
     if module is None or getattr(module, "__spec__", None) is None or name is None:
         return None
     qualified = getattr(value, "__qualname__", getattr(value, "__name__", ""))
-    if "<" not in qualified and _resolve(module, qualified) is value:
-        return name, qualified
-    for other, found in vars(module).items():
-        if found is value:
-            return name, other
-    return None
-
-
-def _resolve(module: Any, qualified: str) -> Any:
+    owner: Any = module
     for part in qualified.split("."):
-        module = getattr(module, part, None)
-    return module
+        owner = getattr(owner, part, None)
+    if "<" not in qualified and owner is value:
+        return name, qualified
+    return next(((name, other) for other, found in vars(module).items() if found is value), None)
 
 
 def _same(module: str, name: str, value: Any) -> bool:
@@ -341,11 +329,9 @@ def _tree_of(file: str) -> ast.Module:
 
 def _top_level(file: str, name: str) -> str:
     """Returns the text of the last function or class `name` at the top level of `file`; '' if there is none."""
-    found = ""
-    for node in _tree_of(file).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            found = _text(file, node)
-    return found
+    body = _tree_of(file).body
+    found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name]
+    return _text(file, found[-1]) if found else ""
 
 
 def import_of(file: str, name: str, package: str) -> tuple[str, str, str] | None:
@@ -389,11 +375,9 @@ def function_text(code: CodeType) -> tuple[str, bool]:
     """
     file = code.co_filename
     if code.co_name == "<lambda>":
-        found: list[ast.AST] = [
-            node
-            for node in ast.walk(_tree_of(file))
-            if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno and _covers(node.body, code)
-        ]
+        lambdas = (node for node in ast.walk(_tree_of(file)) if isinstance(node, ast.Lambda))
+        here = (node for node in lambdas if node.lineno == code.co_firstlineno and _covers(node.body, code))
+        found: list[ast.AST] = [*here]
         found = found[-1:]  # the innermost: ast.walk visits outer nodes first
     else:
         found = [*definitions_of(code, _tree_of(file))]
@@ -406,26 +390,22 @@ def function_text(code: CodeType) -> tuple[str, bool]:
 def names_needed(text: str) -> tuple[str, ...]:
     """Returns the outside names that statements read, except in annotations, in alphabetical order."""
     code = compile(text, "<copied>", "exec", flags=_LATER_ANNOTATIONS, dont_inherit=True)
-    loaded: set[str] = set()
-    _collect(code, loaded)
-    return tuple(sorted(loaded - _stored(code)))
+    return tuple(sorted(_loaded(code) - _stored(code)))
 
 
-def _collect(code: CodeType, loaded: set[str]) -> None:
-    own = _stored(code)
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in _LOADS and instruction.argval not in own:
-            loaded.add(str(instruction.argval))
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _collect(constant, loaded)
+def _loaded(code: CodeType) -> set[str]:
+    """Returns the names that code and the functions in it load and do not store themselves."""
+    inner = (_loaded(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return (_arguments_of(code, _LOADS) - _stored(code)).union(*inner)
 
 
 def _stored(code: CodeType) -> set[str]:
     implicit = {"__name__", "__module__", "__qualname__", "__annotations__", "__conditional_annotations__"}
-    return implicit | {
-        str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname in _STORES
-    }
+    return implicit | _arguments_of(code, _STORES)
+
+
+def _arguments_of(code: CodeType, operations: frozenset[str]) -> set[str]:
+    return {str(one.argval) for one in dis.get_instructions(code) if one.opname in operations}
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -434,8 +414,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     parts = package.split(".") if package else []
     if len(parts) < node.level:
         return ""
-    parts = parts[: len(parts) - node.level + 1]
-    return ".".join([*parts, *([node.module] if node.module else [])])
+    return ".".join(filter(None, (*parts[: len(parts) - node.level + 1], node.module)))
 
 
 def _covers(body: ast.expr, code: CodeType) -> bool:

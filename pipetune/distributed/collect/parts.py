@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -52,15 +53,11 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> tuple[StandalonePa
             if len(attributes) > 1:
                 raise CannotExpress(f"The operator {node.title} has no known distributed form.")
             described = describer.describe(node, getattr(dataset, attributes[0])._func)
-            functions[node.id] = replace(described, unpacks_tuple=_gives_several(dataset))
+            several = any(type(above.element_spec) is tuple for above in tensorflow_private.inputs(dataset))
+            functions[node.id] = replace(described, unpacks_tuple=several)
         extra[node.id] = _extra(node, dataset)
     processors = len(os.sched_getaffinity(0))
     return StandaloneParts(pipeline, sources, functions, extra, processors), parameter
-
-
-def _gives_several(dataset: Any) -> bool:
-    """Whether an operator calls its function with several arguments."""
-    return any(type(above.element_spec) is tuple for above in tensorflow_private.inputs(dataset))
 
 
 def _extra(node: Node, dataset: Any) -> dict[str, str]:
@@ -123,9 +120,8 @@ def _source_text(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
         last = "tf.int64.max" if stop == tf.int64.max else stop  # of `enumerate`
         dtype = dataset.element_spec.dtype
         kind = "" if dtype == tf.int64 else f", output_type=tf.{dtype.name}"
-        return SourceText(
-            int(dataset.cardinality()), expression=f"tf.data.Dataset.range({start}, {last}, {step}{kind})"
-        )
+        expression = f"tf.data.Dataset.range({start}, {last}, {step}{kind})"
+        return SourceText(int(dataset.cardinality()), expression=expression)
     if node.op in ("from_tensor_slices", "from_tensors"):
         names = _strings(dataset) if node.op == "from_tensor_slices" else None
         if names and (_reads_files(pipeline, node) or _exist(names)):
@@ -185,9 +181,7 @@ def _exist(names: Sequence[str]) -> bool:
 
 def _reads_files(pipeline: Pipeline, node: Node) -> bool:
     """Whether the elements of a source are names of files that a downstream operator reads."""
-    if node.made_by_list_files:
-        return True
-    return any(
+    return node.made_by_list_files or any(
         below.op in READERS
         or any(kind.startswith(tuple(READERS)) for kind in below.inner)
         or (below.function is not None and below.function.reads_files)
@@ -202,11 +196,8 @@ def _in_memory(op: str, dataset: Any) -> SourceText:
     if tensors is None or not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
         raise CannotExpress(f"The data of {op} in memory is ragged or sparse.")
     if sum(int(np.prod(tensor.shape)) for tensor in tensors) <= _MOST_VALUES:
-        try:
+        with contextlib.suppress(CannotExpress):
             text = function_sources.literal(source_arrays(dataset))
-        except CannotExpress:
-            pass
-        else:
             needed = tuple(Definition(*pair) for pair in function_sources.names_of_modules(text))
             return SourceText(count, expression=f"{constructor}({text})", definitions=needed)
     return SourceText(count, expression=f"{constructor}(source)", takes_source=True)

@@ -57,9 +57,8 @@ class IndexedForm:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (f"it has no form with indices, by which predictions could be put in order: {self.why_not}",) * bool(
-            self.why_not
-        )
+        note = f"it has no form with indices, by which predictions could be put in order: {self.why_not}"
+        return (note,) if self.why_not else ()
 
 
 def indexed_form(
@@ -81,11 +80,14 @@ def indexed_form(
     if why_not:
         return IndexedForm(why_not=why_not)
     try:
-        single = parts.with_pipeline(apply_edits(parts.pipeline, _edits(parts.pipeline, keeps_repeats=keeps_repeats)))
+        edits = _edits(parts.pipeline, keeps_repeats=keeps_repeats)
+        single = replace(parts, pipeline=apply_edits(parts.pipeline, edits))
         where = sharding(single.pipeline, single.sources) if wording.size else undivided(single.pipeline)
         _check(single, where, keeps_repeats=keeps_repeats)
         body = Body(single, where, replace(wording, closing=closing, mixes_files=False), writer=IndexedOperatorWriter)
-        definitions = (*_used(body.lines), _in_order(batched=bool(where.batches)))
+        text = "\n".join(body.lines)
+        wrappers = (wrapper for wrapper in _WRAPPERS if f"{wrapper.name}(" in text)
+        definitions = (*wrappers, _in_order(batched=bool(where.batches)))
         _check_names(parts, {one.name for one in definitions})
     except CannotExpress as error:
         return IndexedForm(why_not=clause(error))
@@ -112,14 +114,22 @@ def _check(parts: StandaloneParts, where: Sharding, *, keeps_repeats: bool) -> N
     if not keeps_repeats and _endless(parts):
         raise CannotExpress("The data never ends.")
     for node in pipeline:
+        here = place(node, short=True)
         if node.op in BATCHES and node.id not in where.batches:
-            raise CannotExpress(
-                f"{place(node, short=True)} makes one element of several, which are taken apart or counted behind it."
-            )
+            raise CannotExpress(f"{here} makes one element of several, which are taken apart or counted behind it.")
         if node.op in _LOSES:
-            raise CannotExpress(f"{place(node, short=True)} {_LOSES[node.op]}.")
-        if node.op in _TAKES_APART:
-            _check_rows(pipeline, node)
+            raise CannotExpress(f"{here} {_LOSES[node.op]}.")
+        if node.op not in _TAKES_APART:
+            continue
+        above = next((other for other in pipeline.upstream(node.id) if other.op in _TAKES_APART), None)
+        if above is not None:
+            raise CannotExpress(
+                f"{here} takes apart what {place(above, short=True)} did already, and an index has room for two "
+                "numbers."
+            )
+        drawn = node.function is not None and not node.function.stateless
+        if drawn or any(kind.startswith(("Shuffle", "Repeat", "Random")) for kind in node.inner):
+            raise CannotExpress(f"The rows that {here} makes of an element may be others each time.")
 
 
 def _endless(parts: StandaloneParts) -> bool:
@@ -130,28 +140,11 @@ def _endless(parts: StandaloneParts) -> bool:
     return any(all(below.op not in _CUTS_OFF for below in pipeline.downstream(name)) for name in going_on)
 
 
-def _check_rows(pipeline: Pipeline, node: Node) -> None:
-    above = [other for other in pipeline.upstream(node.id) if other.op in _TAKES_APART]
-    if above:
-        raise CannotExpress(
-            f"{place(node, short=True)} takes apart what {place(above[0], short=True)} did already, "
-            "and an index has room for two numbers."
-        )
-    drawn = node.function is not None and not node.function.stateless
-    if drawn or any(kind.startswith(("Shuffle", "Repeat", "Random")) for kind in node.inner):
-        raise CannotExpress(f"The rows that {place(node, short=True)} makes of an element may be others each time.")
-
-
 def _check_names(parts: StandaloneParts, ours: set[str]) -> None:
     theirs = {definition.name for function in parts.functions.values() for definition in function.definitions}
     theirs |= {definition.name for source in parts.sources.values() for definition in source.definitions}
     if taken := sorted(theirs & (ours | {"indexed_dataset_fn", "indexed_pipeline"})):
         raise CannotExpress(f"The script calls something else {taken[0]}.")
-
-
-def _used(lines: list[str]) -> Iterator[Definition]:
-    text = "\n".join(lines)
-    return (wrapper for wrapper in _WRAPPERS if f"{wrapper.name}(" in text)
 
 
 def _in_order(*, batched: bool) -> Definition:
@@ -228,8 +221,7 @@ class IndexedOperatorWriter(OperatorWriter):
             return f"{_SLICES}(tf.range({source.count}, dtype=tf.int64), {arrays}))"
         if source.expression.startswith("tf.data.Dataset.range("):
             start, step = node.argument("start") or 0, node.argument("step") or 1
-            index = "tf.cast(number, tf.int64)"
-            index = index if not start else f"({index} - {start})"
+            index = f"(tf.cast(number, tf.int64) - {start})" if start else "tf.cast(number, tf.int64)"
             return f"{source.expression}.map(lambda number: ({index if step == 1 else f'{index} // {step}'}, number))"
         return f"{source.expression}.enumerate()"
 

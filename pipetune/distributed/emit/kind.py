@@ -108,19 +108,16 @@ def choose_kind(
         return KindChoice()
     kind, strategy = _KIND_OF_STRATEGY.get(handover.strategy, ""), handover.strategy
     if handover.how == FUNCTION:
-        return KindChoice(
-            why=f"A function of the script already builds the dataset for {strategy}: the patch edits it in place."
-        )
+        why = f"A function of the script already builds the dataset for {strategy}: the patch edits it in place."
+        return KindChoice(why=why)
     if handover.how == PIPELINE_PER_PROCESS and any(node.op == "shard" for node in pipeline):
-        return KindChoice(
-            why=f"The script already shards its data over the processes of {strategy}: the patch keeps that."
-        )
+        why = f"The script already shards its data over the processes of {strategy}: the patch keeps that."
+        return KindChoice(why=why)
     if not kind:
         return KindChoice()
     trains = "in processes of Horovod" if handover.how == PIPELINE_PER_PROCESS else f"under {strategy}"
-    return KindChoice(
-        kind, f"Written because the script trains {trains}; use --distribute to choose another kind, or none."
-    )
+    why = f"Written because the script trains {trains}; use --distribute to choose another kind, or none."
+    return KindChoice(kind, why)
 
 
 def _partial_pipeline_warning(pipeline: Pipeline, handover: InputDistribution | None) -> str:

@@ -14,9 +14,7 @@ from pipetune.core.pipeline import Node
 from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding
 from pipetune.distributed.emit.statements import SOURCE_ROWS
 
-_OWN_VARIABLES = frozenset(
-    {"input_context", "source", SOURCE_ROWS, "workers", "worker", "batch_size", "replicas", "options"}
-)
+_OWN_VARIABLES = {"input_context", "source", SOURCE_ROWS, "workers", "worker", "batch_size", "replicas", "options"}
 _WIDTH = 108  # of a line of the docstring
 _TENSORFLOW = Definition("tf", "import tensorflow as tf")
 
@@ -46,13 +44,20 @@ def module_text(
     Raises:
         CannotExpress: two things have one name.
     """
-    constants, own = list(constants), list(own)
-    functions = [definition for definition in own if not definition.is_import]
-    docstring = _docstring(parts, title, usage=usage, paragraphs=paragraphs, notes=notes, checked=checked)
-    lines = [*docstring, "", "from __future__ import annotations", ""]
-    lines += _definitions(parts, constants, own)
-    for function in functions:
-        lines += ["", "", function.text]
+    own = list(own)
+    lines = [f'"""{_plain(title)}', "", *(f"    {_plain(line)}" if line else "" for line in usage)]
+    for paragraph in paragraphs:
+        lines += ["", *_wrapped(_plain(paragraph))]
+    if any(source.takes_source for source in parts.sources.values()):
+        lines += ["", "`source` is what the script gave to from_tensor_slices, the same everywhere."]
+    lines += ["", "What differs from the pipeline on one machine:"]
+    for note in notes:
+        lines += _wrapped(_plain(note) + ".", first="- ", rest="  ")
+    lines += ["", *_wrapped(f"Written by pipetune. {_plain(checked)}"), '"""']
+    lines += ["", "from __future__ import annotations", "", *_definitions(parts, list(constants), own)]
+    for definition in own:
+        if not definition.is_import:
+            lines += ["", "", definition.text]
     text = "\n".join(lines) + "\n"
     ast.parse(text)  # whatever the user's names and literals are, what is written is Python
     return text
@@ -112,9 +117,7 @@ def names_read(parts: StandaloneParts) -> set[str]:
 
 def _definitions(parts: StandaloneParts, constants: list[Definition], own: list[Definition]) -> Iterator[str]:
     """Imports first, then our constants, then the user's constants and functions in the order they need."""
-    merged: dict[str, Definition] = {
-        definition.name: definition for definition in (_TENSORFLOW, *own) if definition.is_import
-    }
+    merged = {definition.name: definition for definition in (_TENSORFLOW, *own) if definition.is_import}
     reserved = {definition.name for definition in (*constants, *own) if not definition.is_import}
     needed = [definition for function in parts.functions.values() for definition in function.definitions]
     needed += [definition for source in parts.sources.values() for definition in source.definitions]
@@ -148,41 +151,13 @@ def division_notes(
     return (*_division(parts, where, who), *_batches(parts, where, who, batches), *_order(parts, where, who))
 
 
-def _docstring(
-    parts: StandaloneParts,
-    title: str,
-    *,
-    usage: Iterable[str],
-    paragraphs: Iterable[str],
-    notes: Iterable[str],
-    checked: str,
-) -> Iterator[str]:
-    """The lines of the module's docstring, quotes included."""
-    yield f'"""{_plain(title)}'
-    yield ""
-    yield from (f"    {_plain(line)}" if line else "" for line in usage)
-    for paragraph in paragraphs:
-        yield ""
-        yield from _wrapped(_plain(paragraph))
-    if any(source.takes_source for source in parts.sources.values()):
-        yield ""
-        yield "`source` is what the script gave to from_tensor_slices, the same everywhere."
-    yield ""
-    yield "What differs from the pipeline on one machine:"
-    for note in notes:
-        yield from _wrapped(_plain(note) + ".", first="- ", rest="  ")
-    yield ""
-    yield from _wrapped(f"Written by pipetune. {_plain(checked)}")
-    yield '"""'
-
-
 def _division(parts: StandaloneParts, where: Sharding, who: str) -> Iterator[str]:
     pipeline = parts.pipeline
     if where.by == "file":
         counts = sorted(parts.sources[name].count for name in where.after)
         yield (
-            f"each {who} reads files of its own ({counts[0]} files in all), divided in the order of their "
-            "names and before any of them is shuffled"
+            f"each {who} reads files of its own ({' and '.join(map(str, counts))} files in all), divided in the order "
+            "of their names and before any of them is shuffled"
         )
         if any(count % workers for count in counts for workers in range(2, MOST_WORKERS + 1)):
             yield f"some {who}s read a file more than others where their number does not divide the files"

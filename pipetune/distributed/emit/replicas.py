@@ -95,10 +95,7 @@ def emit_for_replicas(
     text = module_text(
         parts,
         title=f"The tuned input pipeline of {known.script}, for training on several workers or devices.",
-        usage=(
-            f"strategy = {strategy}",
-            f"dataset = strategy.distribute_datasets_from_function({function})",
-        ),
+        usage=(f"strategy = {strategy}", f"dataset = strategy.distribute_datasets_from_function({function})"),
         paragraphs=(
             f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
             "data. The folder of the training script has to be on the path where an import below needs it.",

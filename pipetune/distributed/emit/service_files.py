@@ -262,11 +262,6 @@ def _plural(number: float, noun: str) -> str:
 
 def data_folder(sources: Iterable[SourceText]) -> str:
     """The folder that holds all local files, or ''."""
-    folders = {
-        os.path.dirname(name)
-        for source in sources
-        if source.yields_file_names
-        for name in (source.pattern, *source.names)
-        if name and "://" not in name
-    }
+    names = (name for source in sources if source.yields_file_names for name in (source.pattern, *source.names))
+    folders = {os.path.dirname(name) for name in names if name and "://" not in name}
     return os.path.commonpath(folders) if folders and all(map(os.path.isabs, folders)) else ""

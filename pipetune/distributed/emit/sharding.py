@@ -77,8 +77,14 @@ def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_work
     after = tuple(dict.fromkeys(search.found))
     shared = {node.id for name in after for node in pipeline.upstream(name)} | set(after)
     by = "file" if all(name in sources and sources[name].yields_file_names for name in after) else "element"
-    for name in shared:
-        _check_alike(pipeline[name])
+    for node in (node for node in pipeline if node.id in shared):
+        # What runs above the division must yield the same elements in the same order on every worker.
+        free = node.function is None or node.function.stateless or node.op in {"map", "from_generator"}
+        if not free:
+            raise CannotExpress(
+                f"The function of {node.title} draws random numbers or keeps state, and it would have to choose "
+                "the same elements on every worker: there are too few files to divide before it."
+            )
     return replace(whole, after=after, by=by, shared=frozenset(shared), any_part=not search.by_position)
 
 
@@ -183,15 +189,3 @@ def below_batch(pipeline: Pipeline) -> tuple[list[str], list[str]]:
             below.append(node.id)
             todo += node.inputs
     return below, batches
-
-
-def _check_alike(node: Node) -> None:
-    """What runs above the division must yield the same elements in the same order on every worker."""
-    function = node.function
-    if function is None or node.op in {"map", "from_generator"}:
-        return
-    if not function.stateless:
-        raise CannotExpress(
-            f"The function of {node.title} draws random numbers or keeps state, and it would have to choose "
-            "the same elements on every worker: there are too few files to divide before it."
-        )

@@ -26,6 +26,7 @@ _ENUM_OPTIONS = {
 }
 
 _NOT_WRITTEN = frozenset({"with_options", "assert_cardinality"})
+_SAME_ORDER = "what stands above the division must come in the same order on every worker"
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,7 @@ class OperatorWriter:
         if calls is not None:
             found["num_parallel_calls"] = number(calls)
         if deterministic is False and node.id in self.sharding.shared:
-            self.notes.append(
-                f"deterministic=False is left out of {node.op}: what stands above the division must come in "
-                "the same order on every worker"
-            )
+            self.notes.append(f"deterministic=False is left out of {node.op}: {_SAME_ORDER}")
         elif deterministic is not None and calls is not None:
             found["deterministic"] = str(deterministic)
         return found
@@ -205,10 +203,7 @@ def option_lines(options: Mapping[str, Value], writer: OperatorWriter) -> list[s
     lines = ["options = tf.data.Options()"]
     for name, value in {**options, policy: "OFF"}.items():
         if name == "deterministic" and value is False and writer.order_matters:
-            writer.notes.append(
-                "options.deterministic = False is left out: what stands above the division must come in the "
-                "same order on every worker"
-            )
+            writer.notes.append(f"options.deterministic = False is left out: {_SAME_ORDER}")
             continue
         enum = _ENUM_OPTIONS.get(name)
         text = f"tf.data.experimental.{enum}.{value}" if enum else repr(value)
@@ -318,7 +313,9 @@ class Body:
             yield f"{name} = {self.writer.data(node, source)}"
             return
         files, constant = name.replace("dataset", "files"), name.replace("dataset", "FILES")
-        self.constants.append(Definition(constant, f"{constant} = {_file_text(source)}"))
+        listed = "".join(f"    {string_literal(file)},\n" for file in source.names)
+        given = string_literal(source.pattern) if source.pattern else f"[\n{listed}]"
+        self.constants.append(Definition(constant, f"{constant} = {given}"))
         yield f"{files} = sorted(tf.io.gfile.glob({constant}))" if source.pattern else f"{files} = {constant}"
         size = self.wording.size
         if size and self.where.by == "file":
@@ -346,9 +343,3 @@ class Body:
                 yield wording.batch_opening
         if any(f"* {REPLICAS}" in line or f", {REPLICAS})" in line for line in statements):
             yield wording.replicas_opening
-
-
-def _file_text(source: SourceText) -> str:
-    if source.pattern:
-        return string_literal(source.pattern)
-    return "[\n" + "".join(f"    {string_literal(name)},\n" for name in source.names) + "]"

@@ -95,11 +95,7 @@ def _ends_with_a_batch(tuned: Pipeline) -> bool:
 
 
 def of_own_size(
-    check: ModuleCheck,
-    made: list[live.LivePipeline],
-    counts: list[int] | None,
-    tuned: Pipeline,
-    batch_size: int | None,
+    check: ModuleCheck, made: list[live.LivePipeline], counts: list[int] | None, tuned: Pipeline, batch_size: int | None
 ) -> ModuleCheck:
     """Runs every complete pipeline for one batch, and returns `check` with the number of batches per epoch.
 
@@ -121,12 +117,8 @@ def of_own_size(
         drop, size = any(node.argument("drop_remainder") for node in batches), batch_size or 1
         made_of = [coverage.count_batches(count, size, drop_remainder=drop) for count in counts]
         epoch, short = tuple(whole for whole, _ in made_of), tuple(partial for _, partial in made_of)
-        return replace(
-            check,
-            batches_per_worker=epoch,
-            short_batches_per_worker=short,
-            equal_batches=len(set(epoch)) == 1 and not any(short),
-        )
+        equal = len(set(epoch)) == 1 and not any(short)
+        return replace(check, batches_per_worker=epoch, short_batches_per_worker=short, equal_batches=equal)
     return check
 
 

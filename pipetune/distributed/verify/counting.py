@@ -134,12 +134,7 @@ class Counted:
 
 
 def expect(
-    source: live.LivePipeline,
-    single: live.LivePipeline,
-    tuned: Pipeline,
-    shard_by: str,
-    *,
-    numbers: bool = True,
+    source: live.LivePipeline, single: live.LivePipeline, tuned: Pipeline, shard_by: str, *, numbers: bool = True
 ) -> Expectation:
     """Returns the expected elements of each epoch; the arguments are those of `measure`.
 
@@ -269,19 +264,14 @@ def running() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        text = error.message.strip().splitlines()
-        raise CannotExpress(
-            f"The pipeline does not run to its end: {type(error).__name__}: {text[0] if text else ''}"
-        ) from error
+        why = next(iter(error.message.strip().splitlines()), "")
+        raise CannotExpress(f"The pipeline does not run to its end: {type(error).__name__}: {why}") from error
 
 
 def _bytes(source: live.LivePipeline) -> int | None:
     """Returns the total size of the files that the sources name; None if that of one cannot be determined."""
     total = 0
-    for node in source.pipeline:
-        if node.inputs:
-            continue
-        dataset = source.datasets[node.id]
+    for dataset in (source.datasets[node.id] for node in source.pipeline if not node.inputs):
         holder = getattr(dataset, "_filenames", dataset)
         for tensor in getattr(holder, "_tensors", ()):
             if tensor.dtype == tf.string and tensor.shape.rank == 1:

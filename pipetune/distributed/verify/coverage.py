@@ -30,12 +30,7 @@ ALIKE_COUNTS = (2,)  # if all workers receive the same: another call of the modu
 
 
 def count(
-    kind: Kind,
-    module: Standalone,
-    source: live.LivePipeline,
-    tuned: Pipeline,
-    *,
-    parameter: Any = None,
+    kind: Kind, module: Standalone, source: live.LivePipeline, tuned: Pipeline, *, parameter: Any = None
 ) -> Counted:
     """Returns what the workers receive, for several numbers of workers.
 
@@ -62,20 +57,14 @@ def count(
         except CannotReplay as error:
             why = error.message
         for workers in ALIKE_COUNTS if identical else WORKER_COUNTS:
-            made = [
-                live.read(make(1, 0, 1) if identical else make(workers, worker, workers)) for worker in range(workers)
-            ]
+            made = [live.read(make(1, 0, 1) if identical else make(workers, one, workers)) for one in range(workers)]
             if identical and len({one.pipeline.fingerprint for one in made}) > 1:  # a restart would change the data
                 raise CannotExpress(
                     "Called again, the function makes another pipeline, so a worker cannot be replaced."
                 )
-            check = ModuleCheck(
-                workers,
-                "everything" if identical else "a part",
-                module.shard_by,
-                tuple(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec))),
-                why=why,
-            )
+            each = "everything" if identical else "a part"
+            spec = tuple(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec)))
+            check = ModuleCheck(workers, each, module.shard_by, spec, why=why)
             counts, covered = None, None
             if expectation is not None:
                 seen = [epochs_of(expectation.how, one, expectation.key) for one in made]
@@ -159,6 +148,7 @@ def check_fill(module_text: str, *, global_batch_size: int, elements: int | None
         module_text, delivery=parts, parameter=parameter, global_batch_size=global_batch_size, fill=True
     ) as make:
         apart = [make(_WORKERS, worker, _WORKERS) for worker in range(_WORKERS)]
+        complete = elements is not None
         for made in (apart, [make(1, 0, _WORKERS)]):
             batches = seen = 0
             end = time.monotonic() + _SECONDS
@@ -172,7 +162,8 @@ def check_fill(module_text: str, *, global_batch_size: int, elements: int | None
                 raise CannotExpress(f"Of {elements} elements {seen} stand in full batches.")
             if whole and len(made) == 1 and batches % _WORKERS:
                 raise CannotExpress(f"{batches} batches are no whole steps of {_WORKERS} replicas.")
-    if elements is None or not whole:
+            complete = complete and whole
+    if not complete:
         return f"With fill=True batches are full, as {_WORKERS} workers and as {_WORKERS} replicas of one."
     return (
         f"With fill=True all {elements:,} elements came in full batches, as {_WORKERS} workers and as {_WORKERS} "
@@ -181,13 +172,8 @@ def check_fill(module_text: str, *, global_batch_size: int, elements: int | None
 
 
 def _masks(dataset: Any, end: float) -> Iterator[Any]:
-    shapes = {
-        dimension
-        for part in tf.nest.flatten(dataset.element_spec)
-        if isinstance(part, tf.TensorSpec)
-        for dimension in part.shape[:1]
-    }
-    if None in shapes:
+    shapes = [part.shape for part in tf.nest.flatten(dataset.element_spec) if isinstance(part, tf.TensorSpec)]
+    if None in {dimension for shape in shapes for dimension in shape[:1]}:
         raise CannotExpress("The number of rows in a filled batch is not fixed.")
     with running():
         for mask in dataset.map(lambda _, mask: mask).as_numpy_iterator():

@@ -168,7 +168,5 @@ def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any
     try:
         return function(*arguments, **keywords)
     except Exception as error:  # the user's functions run here and may raise anything
-        text = str(error).strip().splitlines()
-        raise CannotExpress(
-            f"The stand-alone module does not run: {type(error).__name__}: {text[0] if text else ''}"
-        ) from error
+        why = next(iter(str(error).strip().splitlines()), "")
+        raise CannotExpress(f"The stand-alone module does not run: {type(error).__name__}: {why}") from error

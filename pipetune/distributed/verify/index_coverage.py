@@ -69,11 +69,9 @@ def check_order(
             alone = form.in_order(form.batches(make(1, 0, 1)))
             for workers in counts:
                 if delivery is DeliveryMode.SERVICE:
-                    policy = _service.ShardingPolicy.DYNAMIC
                     with running_service(workers) as address:
-                        given = form.batches(
-                            make(1, 0, 1).apply(_service.distribute(policy, address, compression=None))
-                        )
+                        served = _service.distribute(_service.ShardingPolicy.DYNAMIC, address, compression=None)
+                        given = form.batches(make(1, 0, 1).apply(served))
                 else:
                     parts = [make(1, 0, 1) if whole else make(workers, one, workers) for one in range(workers)]
                     given = list(chain.from_iterable(map(form.batches, parts)))

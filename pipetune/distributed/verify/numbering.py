@@ -47,8 +47,7 @@ def numbered(dataset: Any) -> Numbered:
     found = live.read(dataset)
     built: dict[str, Numbered] = {}
     for node in found.pipeline:
-        above = [built[name] for name in node.inputs]
-        built[node.id] = _numbered(node, found.datasets[node.id], above)
+        built[node.id] = _numbered(node, found.datasets[node.id], [built[name] for name in node.inputs])
     return built[found.pipeline.output.id]
 
 
@@ -156,7 +155,6 @@ _SAME_NUMBERS: Mapping[str, Callable[[Node, Any, Any], Any]] = {
     **dict.fromkeys(("prefetch", "cache", "with_options", "assert_cardinality"), lambda node, original, above: above),
 }
 
-
 _ALWAYS_OUT = frozenset({"repeat", "cache", "prefetch", "with_options", "assert_cardinality"})
 _ONE_TO_ONE = frozenset({"map", "shuffle"})
 KEEPING = _ALWAYS_OUT | _ONE_TO_ONE
@@ -209,12 +207,8 @@ def repeats_inside(pipeline: Pipeline) -> bool:
 
 def with_most(pipeline: Pipeline, elements: int) -> Pipeline:
     """Returns the pipeline with at most `elements` elements upstream of each `shard`."""
-    edits: list[Edit] = [
-        Insert(after=node.inputs[0], op="take", id=f"take@{node.id}", arguments={"count": elements})
-        for node in pipeline
-        if node.op == "shard"
-    ]
-    return apply_edits(pipeline, edits)
+    shards = (node for node in pipeline if node.op == "shard")
+    return apply_edits(pipeline, [Insert(at.inputs[0], "take", f"take@{at.id}", {"count": elements}) for at in shards])
 
 
 _MOST_SHUFFLED = 64  # elements in a shuffle buffer, by judgement: filling a larger one delays the first batch
@@ -282,10 +276,8 @@ def _grouped(dataset: tf.data.Dataset, look: Any, size: int, *, together: bool) 
 
 
 def _of_scalars(spec: object) -> bool:
-    return all(
-        isinstance(part, tf.TensorSpec) and part.shape.rank == 0 and part.dtype in _TEXTS
-        for part in tf.nest.flatten(spec)
-    )
+    parts = tf.nest.flatten(spec)
+    return all(isinstance(part, tf.TensorSpec) and part.shape.rank == 0 and part.dtype in _TEXTS for part in parts)
 
 
 def _fingerprints(elements: object) -> tf.Tensor:

@@ -44,9 +44,8 @@ def _applied_policy(source: live.LivePipeline, job: WorkerJob) -> str:
     """
     policy = coverage.AutoShardPolicy(job.policy.lower())
     try:
-        found = coverage.applied_policy(
-            policy, from_files=bool(coverage.find_shardable_files(source.pipeline)), workers=job.workers
-        )
+        from_files = bool(coverage.find_shardable_files(source.pipeline))
+        found = coverage.applied_policy(policy, from_files=from_files, workers=job.workers)
     except PipetuneError as error:
         raise _DivisionRefused(policy.name, error.message) from error
     if found is coverage.AutoShardPolicy.FILE:
@@ -65,21 +64,16 @@ def _try_files(source: live.LivePipeline, job: WorkerJob) -> None:
     except CannotExpress as error:
         if not isinstance(error.__cause__, tf.errors.InvalidArgumentError):
             raise
-        raise _DivisionRefused(
-            "FILE", "it assigns whole files to workers, and there are fewer files than workers"
-        ) from error
+        why = "it assigns whole files to workers, and there are fewer files than workers"
+        raise _DivisionRefused("FILE", why) from error
 
 
 def _worker_dataset(dataset: Any, policy: str, job: WorkerJob, *, worker: int) -> Any:
     """Returns the pipeline that a strategy builds from the script's dataset on one worker."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
-    return tensorflow_private.worker_pipeline(
-        dataset.with_options(options),
-        workers=job.workers,
-        worker=worker,
-        replicas=job.workers * job.replicas_per_worker,
-    )
+    dataset, replicas = dataset.with_options(options), job.workers * job.replicas_per_worker
+    return tensorflow_private.worker_pipeline(dataset, workers=job.workers, worker=worker, replicas=replicas)
 
 
 def _sharded_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
@@ -226,21 +220,16 @@ class _Division:
             stored=counting.stored_by(self._source, epochs[:1], told_by),
             reads_all=self._reads_all,
         )
-        return replace(
-            found,
-            workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)),
-            replicas_per_worker=self._job.replicas_per_worker,
-        )
+        workers = tuple(self._share(found, index, mine) for index, mine in enumerate(parts))
+        return replace(found, workers=workers, replicas_per_worker=self._job.replicas_per_worker)
 
     def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> WorkerShare:
         share = found.workers[index]
-        full = max(1, (self._batch or 1) // (self._replicas if self._policy else 1))
-        return replace(
-            share,
-            batches=len(minibatches),
-            short_batches=sum(len(rows) < full for rows in minibatches),
-            read=found.elements if self._reads_all else self._of_files(found, share),
-        )
+        replicas = self._job.workers * self._job.replicas_per_worker if self._policy else 1
+        full = max(1, (self._batch or 1) // replicas)
+        short = sum(len(rows) < full for rows in minibatches)
+        read = found.elements if self._reads_all else self._of_files(found, share)
+        return replace(share, batches=len(minibatches), short_batches=short, read=read)
 
     def _of_files(self, found: Coverage, share: WorkerShare) -> int | None:
         """Returns the elements in all files that a worker reads, including those dropped later; None if unknown."""
@@ -254,10 +243,6 @@ class _Division:
         """Whether every worker reads all of the data."""
         return self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
 
-    @property
-    def _replicas(self) -> int:
-        return self._job.workers * self._job.replicas_per_worker
-
     def _reads_before_its_shard(self) -> bool:
         pipeline = self._source.pipeline
         for node in pipeline:
@@ -268,9 +253,7 @@ class _Division:
     def _minibatches(self, pipeline: Pipeline, worker: int, told_by: ElementIdentity) -> Iterator[Any]:
         """Yields the batches of a worker's replicas: 1-D int64 arrays of the keys that identify the elements."""
         policy = self._policy
-        if policy == "FILE" and all(
-            pipeline[name].inputs for name in coverage.find_shardable_files(pipeline).divided_at
-        ):
+        if policy == "FILE" and all(pipeline[at].inputs for at in coverage.find_shardable_files(pipeline).divided_at):
             pipeline, policy = _sharded_by_file(pipeline, self._job.workers, worker), "OFF"
         look = numbering.numbers if told_by is ElementIdentity.INDEX else numbering.fingerprints
         # Under DATA a worker selects elements by their position in the order it reads, which may differ per worker.

@@ -83,19 +83,16 @@ def _names(made: live.LivePipeline) -> list[tuple[str, ...]] | None:
     found = in_numbered_order(getattr(dataset, "_filenames", dataset))
     if found is not None:
         return [(name.decode(),) for name in found.tolist()]
-    texts = [
-        one for one in tensorflow_private.source_tensors(dataset) if one.dtype == tf.string and one.shape.rank == 1
-    ]
-    columns = [one.numpy().tolist() for one in texts if hasattr(one, "numpy")]
+    tensors = [one for one in tensorflow_private.source_tensors(dataset) if hasattr(one, "numpy")]
+    columns = [one.numpy().tolist() for one in tensors if one.dtype == tf.string and one.shape.rank == 1]
     files = [column for column in columns if column and tf.io.gfile.exists(column[0])]  # others are labels
     return [tuple(name.decode() for name in row) for row in zip(*files, strict=True)] if files else None
 
 
 def _reads(pipeline: Pipeline) -> bool:
     """Whether an operator opens the files that elements name."""
-    return _opener(pipeline) is not None or any(
-        node.op == "map" and node.function is not None and node.function.reads_files for node in pipeline
-    )
+    functions = (node.function for node in pipeline if node.op == "map")
+    return _opener(pipeline) is not None or any(one is not None and one.reads_files for one in functions)
 
 
 def _opener(pipeline: Pipeline) -> Node | None:

@@ -69,12 +69,8 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     wording = _wording(endless=endless)
     body = Body(parts, where, wording)
     indexed = indexed_form(parts, wording, why_not=known.no_index)
-    notes = (
-        *division_notes(parts, where, who="rank", batches=_BATCHES),
-        *body.notes,
-        *_notes(parts, where, endless=endless),
-        *indexed.notes,
-    )
+    division = division_notes(parts, where, who="rank", batches=_BATCHES)
+    notes = (*division, *body.notes, *_notes(parts, where, endless=endless), *indexed.notes)
     steps = "steps" if known.epoch_batches is None else "steps=STEPS_PER_EPOCH"
     source = "source, " if parameter else ""
     text = module_text(
@@ -89,11 +85,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         ),
         notes=notes,
         checked=known.checked,
-        constants=[
-            *known.steps_per_epoch("batches in an epoch, of all ranks together"),
-            _NAMES,
-            *body.constants,
-        ],
+        constants=[*known.steps_per_epoch("batches in an epoch, of all ranks together"), _NAMES, *body.constants],
         own=[
             Definition("os", "import os"),
             _RANK_AND_SIZE,

@@ -7,12 +7,9 @@ from functools import partial
 from pipetune.distributed.emit.kind import Kind
 from pipetune.distributed.emit.replicas import emit_for_replicas
 
-KIND = Kind(
-    "mirrored",
-    partial(
-        emit_for_replicas,
-        strategy="tf.distribute.MirroredStrategy()",
-        remark="The same function serves MultiWorkerMirroredStrategy.",
-    ),
-    one_process=True,
+_emit = partial(
+    emit_for_replicas,
+    strategy="tf.distribute.MirroredStrategy()",
+    remark="The same function serves MultiWorkerMirroredStrategy.",
 )
+KIND = Kind("mirrored", _emit, one_process=True)

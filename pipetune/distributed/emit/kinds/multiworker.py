@@ -7,11 +7,9 @@ from functools import partial
 from pipetune.distributed.emit.kind import Kind
 from pipetune.distributed.emit.replicas import emit_for_replicas
 
-KIND = Kind(
-    "multiworker",
-    partial(
-        emit_for_replicas,
-        strategy="tf.distribute.MultiWorkerMirroredStrategy()",
-        remark="The same function serves MirroredStrategy.",
-    ),
+_emit = partial(
+    emit_for_replicas,
+    strategy="tf.distribute.MultiWorkerMirroredStrategy()",
+    remark="The same function serves MirroredStrategy.",
 )
+KIND = Kind("multiworker", _emit)

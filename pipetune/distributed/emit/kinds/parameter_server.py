@@ -96,11 +96,11 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     check_references(parts)
     edits = list(_added(parts))
     lookups = [place(node, short=True) for node in parts.pipeline if _looks_up(node)]
-    parts = parts.with_pipeline(apply_edits(parts.pipeline, edits))
+    parts = replace(parts, pipeline=apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
     indexed = indexed_form(parts, _WORDING, why_not=known.no_index, keeps_repeats=True)
-    notes = (*_notes(parts, edits, batches=bool(where.batches)), *_table_notes(lookups), *indexed.notes, *body.notes)
+    notes = (*_notes(parts, edits, lookups, batches=bool(where.batches)), *indexed.notes, *body.notes)
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
@@ -166,7 +166,7 @@ def _added(parts: StandaloneParts) -> Iterator[Edit]:
         yield Insert(before_last_prefetch(pipeline), "repeat", "repeat@end", {"count": None})
 
 
-def _notes(parts: StandaloneParts, edits: list[Edit], *, batches: bool) -> Iterator[str]:
+def _notes(parts: StandaloneParts, edits: list[Edit], lookups: list[str], *, batches: bool) -> Iterator[str]:
     added = {edit.op for edit in edits if isinstance(edit, Insert)}
     yield "each worker reads all of the data, so the workers' epochs overlap: an epoch is a number of steps"
     if batches:
@@ -183,18 +183,15 @@ def _notes(parts: StandaloneParts, edits: list[Edit], *, batches: bool) -> Itera
     if any(node.op == "shuffle" and node.argument("seed") is not None for node in parts.pipeline):
         yield "seeds of shuffles are replaced: with them every worker would read in the same order"
     yield from shared_storage(parts, "coordinator")
-
-
-def _looks_up(node: Node) -> bool:
-    return node.function is not None and any(kind.startswith("LookupTable") for kind in node.function.operations)
-
-
-def _table_notes(lookups: list[str]) -> Iterator[str]:
     if lookups:
         yield (
             f"{' and '.join(lookups)} {'looks' if len(lookups) == 1 else 'look'} into tables, which have to "
             "be on every worker: import this module, and what makes them, inside strategy.scope() and not before"
         )
+
+
+def _looks_up(node: Node) -> bool:
+    return node.function is not None and any(kind.startswith("LookupTable") for kind in node.function.operations)
 
 
 def _asking_for_tables(function: Definition, lookups: list[str]) -> Definition:

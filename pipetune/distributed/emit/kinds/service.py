@@ -64,9 +64,11 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     mixes = mode.policy == "DYNAMIC" and bool(shuffles)
     caches = [node for node in remote if node.op == "cache"]
     remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
-    parts = parts.with_pipeline(remote)
+    parts = replace(parts, pipeline=remote)
     body = Body(parts, undivided(remote), replace(_WORDING, mixes_files=mixes))
-    indexed = _indexed(parts, mode, known)
+    # Where each worker gives everything, nothing is put together.
+    why_not = "" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data"
+    indexed = indexed_form(parts, _WORDING, why_not=known.no_index or why_not)
     wanted = (known.need.max_workers if known.need is not None else None) or _MANY_WORKERS
     notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter, workers=wanted), *body.notes)
     notes += indexed.notes
@@ -187,22 +189,12 @@ def _cut(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:
 def _between_names_and_readers(parts: StandaloneParts, pipeline: Pipeline) -> list[Node]:
     """The operators between names of files and what opens them."""
     found: list[Node] = []
-    for name, source in parts.sources.items():
+    for name in (name for name, source in parts.sources.items() if source.yields_file_names):
         node = pipeline[name]
-        while (
-            source.yields_file_names
-            and len(below := pipeline.consumers(node.id)) == 1
-            and below[0].op in ("shuffle", "repeat")
-        ):
+        while len(below := pipeline.consumers(node.id)) == 1 and below[0].op in ("shuffle", "repeat"):
             node = below[0]
             found.append(node)
     return found
-
-
-def _indexed(parts: StandaloneParts, mode: _Mode, known: Known) -> IndexedForm:
-    """The form with indices; none where each worker gives everything, so that nothing is put together."""
-    why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
-    return indexed_form(parts, _WORDING, why_not=why)
 
 
 def _indexed_client(
@@ -299,9 +291,5 @@ def _notes(
     yield from shared_storage(parts, "training process")
 
 
-KIND = Kind(
-    "service",
-    emit,
-    DeliveryMode.SERVICE,
-    refuse=partial(refuse_python, why="which the workers of the service do not have"),
-)
+_refuse = partial(refuse_python, why="which the workers of the service do not have")
+KIND = Kind("service", emit, DeliveryMode.SERVICE, refuse=_refuse)

@@ -66,9 +66,8 @@ def _refuse(pipeline: Pipeline) -> None:
     Raises:
         CannotExpress: something in it cannot; the message names each operator and its line.
     """
-    refuse_all(
-        lambda: refuse_python(pipeline, why="which the host of a TPU cannot call"), lambda: _refuse_effects(pipeline)
-    )
+    why = "which the host of a TPU cannot call"
+    refuse_all(lambda: refuse_python(pipeline, why=why), lambda: _refuse_effects(pipeline))
 
 
 def _refuse_effects(pipeline: Pipeline) -> None:
@@ -86,9 +85,7 @@ def _batches(pipeline: Pipeline) -> list[Node]:
 
 
 def _notes(parts: StandaloneParts) -> Iterator[str]:
-    set_here = [
-        place(node, short=True) for node in _batches(parts.pipeline) if node.element_spec.has_unknown_batch_size
-    ]
+    set_here = [place(one, short=True) for one in _batches(parts.pipeline) if one.element_spec.has_unknown_batch_size]
     if set_here:
         yield (
             f"drop_remainder is set at {' and '.join(set_here)}: the size of a batch is part of the element_spec, and "
