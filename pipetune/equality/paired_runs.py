@@ -16,6 +16,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.edits import Edit, Insert, Remove, Safety, apply_edits
 from pipetune.core.errors import CannotReplay
+from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
 from pipetune.equality import elements, recordings, sample, sharing
 from pipetune.equality.elements import DrawnElements
@@ -84,12 +85,13 @@ class PairedRuns:
         self.count = self._with_last_batch(self.needed)
         self.normalize_zeros = False  # whether -0.0 and denormals are treated as 0.0
         self.expanding_elements = _EXPANDING_ELEMENTS
+        self.copied = 0  # position of the recorded element of which copies are served
         self.recordings: dict[str, recordings.RecordedElements] = {}
         self.seed = limits.seed
         self._start, self._seconds = time.monotonic(), limits.seconds
         self._folder = folder
         self._runs = itertools.count(1)
-        self._built: dict[tuple[bool, bool, int, int], tuple[SerializedPipeline, SerializedPipeline]] = {}
+        self._built: dict[tuple[int, bool, int, int], tuple[SerializedPipeline, SerializedPipeline]] = {}
         # What Python draws by `random` and `np.random` is fixed where the same functions are called in the same order.
         one, other = (_python_calls(side.pipeline) for side in sides)
         self._same_python_calls = bool(one) and one == other
@@ -111,6 +113,14 @@ class PairedRuns:
         return max(1, min([self.count, *sizes]))
 
     @property
+    def serves_all(self) -> bool:
+        """Whether the sample is all of the data."""
+        return bool(self.recordings) and all(
+            one.complete and len(one) <= self.sample_size and self._with_last_batch(len(one)) == len(one)
+            for one in self.recordings.values()
+        )
+
+    @property
     def infinite_repeat_count(self) -> int:
         """Repetitions of an infinite repeat, so that a small source fills the sample."""
         expands = [sharing.expands_downstream(self.sides[0].pipeline, name) for name in self.recordings]
@@ -121,8 +131,10 @@ class PairedRuns:
     @property
     def copy_count(self) -> int:
         """Number of identical source elements from which distinct outputs are counted."""
-        sizes = sample.batch_sizes(self.sides[0].pipeline)
-        return max([_MIN_COPIES, *(size + size // 4 for size in sizes if size <= 8 * _MIN_COPIES)])
+        pipeline = self.sides[0].pipeline
+        dropping = sample.batch_sizes(node for node in pipeline if node.argument("drop_remainder"))
+        small = [size for size in sample.batch_sizes(pipeline) if size <= 8 * _MIN_COPIES]
+        return max([_MIN_COPIES, *(size + size // 4 for size in (*small, *dropping))])
 
     def record(self, *, until_share: float) -> None:
         """Records the elements that the pipelines share.
@@ -179,12 +191,12 @@ class PairedRuns:
         return ""
 
     def graphs(self, *, copies: bool = False) -> tuple[SerializedPipeline, SerializedPipeline]:
-        """Returns both pipelines on the recorded source or, with `copies`, on many copies of its first element.
+        """Returns both pipelines on the recorded source or, with `copies`, on many copies of the element `copied`.
 
         Raises:
             CannotCompare: one of them cannot be serialized.
         """
-        key = (copies, self._exact_count, self.count, self.expanding_elements)
+        key = (self.copied if copies else -1, self._exact_count, self.count, self.expanding_elements)
         if key not in self._built:
             passes = recordings.PassCounter(), recordings.PassCounter()
             one, other = self._build(passes, copies=copies)
@@ -305,6 +317,20 @@ class PairedRuns:
         """Size of the first batch; 1 if there is none."""
         return next(iter(sample.batch_sizes(self.sides[0].pipeline)), 1)
 
+    @property
+    def dropped_rows(self) -> int:
+        """How many rows `drop_remainder` drops in an epoch, at most: others in another order."""
+        pipeline, served = self.sides[0].pipeline, self.sample_size
+        sizes = sample.batch_sizes(node for node in pipeline if node.argument("drop_remainder"))
+        counted = len(self.recordings) == 1 and len(sizes) == len(sample.batch_sizes(pipeline)) == 1
+        for name in self.recordings if counted else ():
+            between = itertools.takewhile(lambda node: node.op not in sample.BATCHING, pipeline.downstream(name))
+            kinds = {node.op for node in between if operator_facts(node.op).count is not CountEffect.ONE_TO_ONE}
+            rest = (served if self._exact_count else self._with_last_batch(served)) % sizes[0]
+            if not kinds or (kinds == {"repeat"} and not rest):
+                return rest
+        return sum(size - 1 for size in sizes)
+
     def last_batches(self) -> dict[int, int]:
         """Returns, for each number of rows to test in a last batch, how many elements of the sample lead to it."""
         starts = [name for name in self.recordings if not self._needs_few_elements(name)]
@@ -364,7 +390,7 @@ class PairedRuns:
     def _build(self, passes: Sequence[recordings.PassCounter], *, copies: bool) -> tuple[Any, Any]:
         sources = [(name, one, self._selection(name, one, copies=copies)) for name, one in self.recordings.items()]
         if copies:
-            same = recordings.copies_of_first(self.copy_count)
+            same = recordings.copies_of(0, self.copy_count)
             sources += [(name, one, same) for name, one in self._recorded_downstream()]
         given, given_other = (
             {name: recordings.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
@@ -389,7 +415,7 @@ class PairedRuns:
         """Returns which of the recorded elements are served."""
         few = self._needs_few_elements(name)
         if copies:
-            return recordings.copies_of_first(self.expanding_elements if few else self.copy_count)
+            return recordings.copies_of(self.copied, self.expanding_elements if few else self.copy_count)
         if few:
             return recordings.evenly_spaced(self.expanding_elements)
         count = min(len(recording), self.count)

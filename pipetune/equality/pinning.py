@@ -221,7 +221,7 @@ class PinningOptions:
     counted_draws: bool = False  # a draw's seeds depend on how many of its kind precede it, not on its function
     free_op: int | None = None  # with `constant_draws`: index of the one random op that keeps its draws
     infinite_repeat_count: int = 1  # repetitions of a repeat without end
-    epochs: int | None = None  # count for repeats of three and more; a repeat is appended if there is none
+    epochs: int | None = None  # count for infinite repeats; another is appended if the output ends all the same
     buffers: Mapping[int, int] = field(default_factory=dict)  # shuffle buffer size -> the size to use instead
     fixed_shuffles: tuple[bool, ...] = ()  # for each shuffle in turn, whether all epochs get the order of the first
 
@@ -303,7 +303,7 @@ class _GraphPinner:
         self._read_nothing_ahead()
         for node in list(self.graph.node):
             self._operator(node, self.graph.node, "", inside=False)
-        if self.pins.epochs is not None and not any(_repeats_epochs(count) for count in self.repeats.values()):
+        if self.pins.epochs is not None and self._ends():
             self._append_repeat(self.pins.epochs)
 
     def _read_nothing_ahead(self) -> None:
@@ -446,8 +446,20 @@ class _GraphPinner:
         if rounds < 0:
             rounds = max(self.pins.infinite_repeat_count, self.pins.epochs or 1)
         elif self.pins.epochs is not None and _repeats_epochs(rounds):
-            rounds = self.pins.epochs
+            rounds = max(1, self.pins.epochs - 1)
         node.input[1] = self._constant(nodes, tf.constant(rounds, tf.int64), inside=False)
+
+    def _ends(self) -> bool:
+        """Whether the output ends, so that an epoch is a pass over it; not where all of it is repeated forever."""
+        nodes = {node.name: node for node in self.graph.node}
+        (node,) = [node for node in self.graph.node if node.op == "_Retval"]
+        while self.repeats.get(node.name, 0) >= 0:
+            read = [above for name in node.input if (above := nodes.get(name.split(":")[0])) is not None]
+            above = [one for one in read if one.op == "Identity" or DATASET_OP.search(one.op)]
+            if len(above) != 1 or node.op in _STOPPING:
+                return True
+            (node,) = above
+        return False
 
     def _append_repeat(self, rounds: int) -> None:
         (output,) = [node for node in self.graph.node if node.op == "_Retval"]

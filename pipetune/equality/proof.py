@@ -110,7 +110,9 @@ _MAX_OVERTIME = 3.0  # in time limits: how long shorter samples are tried if thr
 _LAST_BATCH_SHARE = 1.0  # share of the time limit for each epoch with another number of rows in its last batch
 _VALUES_SHARE = 0.5  # share of the time limit for values that their first share did not suffice for
 _GENERATED_RUN_SHARE = 0.45  # share of the time limit for one run of the functions on generated elements
+_COPIED = (0, 1, 3, 7, 15, 31)  # positions of elements to copy, in turn, where a filter rejects those before
 _ZERO_SIGN_NOTE = "Signs of zeros and the handling of denormals differ, as they do between scalar and vectorized code."
+_NOT_GENERATED = "No inputs can be generated for the changed functions; they are compared on elements of the data."
 _PROOF_CHECKS = ("values", "epochs", "randomness", "last batches", "generated inputs")
 
 
@@ -264,9 +266,7 @@ class EqualityProof:
             extremes=self._runs.safety != Safety.APPROXIMATE,
         )
         if elements is None:
-            self._runs.notes.append(
-                "No inputs can be generated for the changed functions; they are compared on elements of the data."
-            )
+            self._runs.notes.append(_NOT_GENERATED)
             return []
         proof = EqualityProof(runs)
         runs.use_elements(region.start, elements)
@@ -277,6 +277,9 @@ class EqualityProof:
             if failure is not None:
                 where = f" (batches of {runs.batch_size} and {rows} rows)" if rows else ""
                 return [replace(failure, detail=f"{failure.detail}{where}")]
+        if not proof.elements:  # fewer than a batch that `drop_remainder` keeps
+            self._runs.notes.append(_NOT_GENERATED)
+            return []
         if proof._runs.normalize_zeros:
             self._runs.normalize_zeros = True
             self._runs.notes.append(_ZERO_SIGN_NOTE)
@@ -293,6 +296,7 @@ class EqualityProof:
         first, second, failure = self._compared("generated inputs", pins, until=until)
         if failure is None and not (first.complete and second.complete):
             return EqualityCheck("generated inputs", None, "time ran out", late=True)
+        self.elements = max(self.elements, len(first.hashes))
         return failure
 
     def _structure(self, one: PinnedDataset, other: PinnedDataset) -> list[EqualityCheck]:
@@ -387,7 +391,7 @@ class EqualityProof:
         """
         if self._runs.whole_epochs and not (first.complete and second.complete):
             return None
-        spare = _dropped_rows(self._runs) if self._runs.whole_epochs else 0
+        spare = self._runs.dropped_rows * (pins.epochs or 1) if self._runs.whole_epochs else 0
         why = difference(first, second, self._runs.safety, replaceable_rows=spare)
         if not why:
             return None
@@ -419,19 +423,21 @@ class EqualityProof:
 
     def _is_empty(self) -> bool:
         """Whether the pipeline itself yields nothing, not only on this sample."""
-        recordings = self._runs.recordings.values()
-        return int(self._runs.datasets[0].cardinality()) == 0 or (
-            bool(recordings) and all(one.complete and len(one) <= self._runs.sample_size for one in recordings)
-        )
+        return int(self._runs.datasets[0].cardinality()) == 0 or self._runs.serves_all
 
     def _randomness(self) -> EqualityCheck:
         if not self._runs.recordings:
             return EqualityCheck("randomness", None, "not compared: the source cannot be replaced by one element")
         try:
-            one, other = self._runs.graphs(copies=True)
-            return randomness_check(self._row_counter(one), self._row_counter(other), random_ops=self._random_ops)
+            for position in _COPIED:
+                self._runs.copied = position
+                one, other = map(self._row_counter, self._runs.graphs(copies=True))
+                found = randomness_check(one, other, random_ops=self._random_ops)
+                if found is not None:
+                    return found
         except (TimeoutError, CannotCompare) as error:
             return EqualityCheck("randomness", None, f"not compared: {error}")
+        return EqualityCheck("randomness", None, "not compared: copies of single elements yield no output")
 
     def _row_counter(self, graph: SerializedPipeline) -> Callable[[int | None], RowCounter]:
         def counted(free: int | None) -> RowCounter:
@@ -447,13 +453,6 @@ class EqualityProof:
 
 def _list_check(name: str, words: str, one: tuple[int, ...], other: tuple[int, ...]) -> EqualityCheck:
     return EqualityCheck(name, one == other, "" if one == other else f"{words} {list(one)} became {list(other)}")
-
-
-def _dropped_rows(runs: PairedRuns) -> int:
-    """Returns how many rows may differ in three epochs because `drop_remainder` drops others in another order."""
-    nodes = [node for node in runs.sides[0].pipeline if node.op in ("batch", "padded_batch")]
-    sizes = [node.argument("batch_size") for node in nodes if node.argument("drop_remainder")]
-    return sum((size - 1) * EPOCHS for size in sizes if isinstance(size, int))
 
 
 def _elements(count: int) -> str:

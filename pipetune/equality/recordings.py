@@ -71,6 +71,7 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
         complete = _first_pass(dataset, chosen, count, first_deadline, max_bytes / passes)
     except Exception as raised:  # from a reader or a user function; the elements before it are valid
         error = type(raised).__name__
+    late = time.monotonic() >= first_deadline
     positions = sorted(chosen)
     found = [tuple(chosen[position] for position in positions)]
     seconds = time.monotonic() - now
@@ -85,6 +86,7 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
         found = found[:1]
     spread = bool(positions) and positions[-1] >= len(positions)
     places = "all" if complete else "start, middle and end" if spread else "start"
+    places += " of what there was time to read" if spread and late and not complete else ""
     out_of_time = not (complete or error) and len(positions) < count and time.monotonic() >= first_deadline
     return RecordedElements(
         dataset.element_spec, tuple(found), complete, places, error, tuple(positions), out_of_time=out_of_time
@@ -135,9 +137,9 @@ def first_elements(count: int) -> Selection:
     return lambda recorded: range(min(count, recorded))
 
 
-def copies_of_first(count: int) -> Selection:
-    """Selects the first element `count` times."""
-    return lambda recorded: [0] * count if recorded else []
+def copies_of(position: int, count: int) -> Selection:
+    """Selects the element at a position, or the last one if there are fewer, `count` times."""
+    return lambda recorded: [min(position, recorded - 1)] * count if recorded else []
 
 
 def evenly_spaced(count: int) -> Selection:

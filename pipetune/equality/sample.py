@@ -114,8 +114,9 @@ def counts_for_last_batch(
 ) -> dict[int, int]:
     """Returns, for each number of rows in `remainders`, how many elements of `start` leave it for the last batch.
 
-    Takes the fewest elements with one full batch before the last one, or with no batch before it if too few are
-    available. Operators whose output count cannot be predicted (a filter) are assumed to pass every element through.
+    None are returned if `drop_remainder` drops such a batch. Takes the fewest elements with one full batch before the
+    last one, or with no batch before it if too few are available. Operators whose output count cannot be predicted (a
+    filter) are assumed to pass every element through.
 
     Args:
         start: an operator upstream of the first batch.
@@ -131,6 +132,8 @@ def counts_for_last_batch(
         return {}
     size = positive_argument(node, "batch_size")
     found: dict[int, int] = {}
+    if node.argument("drop_remainder"):
+        return found
     for rest in dict.fromkeys(remainders):
         if not 0 < rest < size:
             continue

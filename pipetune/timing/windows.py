@@ -442,8 +442,8 @@ def _measure(
 
 
 def row_count(element: Any) -> int:
-    """Returns the number of examples in one element: the rows of its first component; 1 if that has no rows."""
-    first = next(iter(tf.nest.flatten(element, expand_composites=False)), None)
+    """Returns the number of examples in one element: the rows of its first component with axes; 1 if there is none."""
+    first = _first_with_axes(element)
     if isinstance(first, tf.RaggedTensor):
         return int(first.nrows())
     if isinstance(first, tf.SparseTensor):
@@ -452,11 +452,17 @@ def row_count(element: Any) -> int:
     return int(shape[0]) if shape is not None and shape.rank else 1
 
 
+def _first_with_axes(element: Any) -> Any:
+    """Returns the first component of an element or its spec that may have rows: a number beside a batch has none."""
+    parts = tf.nest.flatten(element, expand_composites=False)
+    return next((part for part in parts if getattr(getattr(part, "shape", None), "rank", None) != 0), None)
+
+
 def examples_per_element(dataset: Any, batched: bool) -> float:
     """Returns the number of examples in one full element of a dataset: the batch size if it is `batched`, else 1."""
     if not batched:
         return 1.0
-    shape = getattr(next(iter(tf.nest.flatten(dataset.element_spec)), None), "shape", None)
+    shape = getattr(_first_with_axes(dataset.element_spec), "shape", None)
     if shape is not None and shape.rank and shape[0] is not None:
         return float(shape[0])
     return next((float(row_count(element)) for element in dataset.take(1)), 1.0)

@@ -20,7 +20,7 @@ from benchmarks.accuracy import grammar
 from pipetune.core.edits import Insert, Move, ReplaceFunction, Safety, SetArgument, SetOption
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
-from pipetune.equality import proof, recordings
+from pipetune.equality import generated_inputs, proof, recordings
 from pipetune.equality.compare import compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
@@ -154,7 +154,15 @@ def rare() -> Any:
     return Dataset.range(1000).map(lambda x: x + 1).filter(lambda x: x == 700).batch(4)
 
 
-@pytest.mark.parametrize(("make", "plan"), [(rare, "parallel map"), (windows_of_six, "prefetched cache")])
+def batches_of_batches() -> Any:
+    """One whole batch of four in the data, and none in a sample with a batch of seven."""
+    return Dataset.range(32).map(lambda x: x + 1).batch(8, drop_remainder=True).batch(4, drop_remainder=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "plan"),
+    [(rare, "parallel map"), (windows_of_six, "prefetched cache"), (batches_of_batches, "parallel map")],
+)
 def test_sample_without_elements_is_no_proof(make: Callable[[], Any], plan: str) -> None:
     dataset = make()
     found = edited(dataset, plan)
@@ -242,6 +250,15 @@ def test_cardinality_asserted_behind_a_function_on_batches_is_no_obstacle() -> N
     found = edited(dataset, Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))
     assert_proven(found)
     assert "generated inputs" in {check.name for check in found.checks}
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_generated_elements_that_fill_no_batch_are_no_proof(enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generated_inputs, "_MAX_BYTES", 1e6 if enough else 12 * 8)
+    dataset = numbers().map(lambda x: x * 2).batch(16, drop_remainder=True)
+    found = edited(dataset, Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))
+    assert_proven(found)
+    assert ("generated inputs" in {check.name for check in found.checks}) is enough
 
 
 def test_cache_of_files_in_fixed_order_is_equal(tmp_path: pathlib.Path) -> None:
@@ -498,6 +515,16 @@ def test_a_recording_knows_that_it_ended_for_want_of_time() -> None:
     assert cut.out_of_time and not cut.complete
     whole = recordings.record(dataset.take(3), count=500, deadline=time.monotonic() + 60, max_bytes=1e9)
     assert whole.complete and not whole.out_of_time
+
+
+def test_a_recording_that_did_not_reach_the_end_does_not_claim_it() -> None:
+    def slow(x: Any) -> Any:
+        time.sleep(0.002)
+        return x
+
+    dataset = Dataset.range(100_000).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).filter(lambda x: x >= 0)
+    found = recordings.record(dataset, count=30, deadline=time.monotonic() + 0.3, max_bytes=1e9)
+    assert found.covered_part == "start, middle and end of what there was time to read"
 
 
 def test_a_recording_that_cannot_skip_goes_on_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,9 @@ EXACT, STATISTICAL, REORDERS = Safety.EXACT, Safety.STATISTICAL, Safety.REORDERS
 
 def numbers(count: int = 60) -> Any:
     return Dataset.range(count)
+
+
+same_numbers = functools.cache(numbers)  # which both pipelines share
 
 
 def by_hand(original: Any, candidate: Any, safety: Safety = EXACT) -> Comparison:
@@ -89,6 +93,10 @@ def counting(state: Any, x: Any) -> Any:
     return state + 1, state
 
 
+def zipped_draw(x: Any, y: Any) -> Any:
+    return image_draw(x + y)
+
+
 def by_chance(_: Any) -> Any:
     return tf.random.categorical([[0.5, 0.5]], 1)
 
@@ -104,6 +112,15 @@ def by_chance(_: Any) -> Any:
         (lambda: numbers().batch(8).repeat(), "moved batch repeat", EXACT, "epochs"),
         (lambda: numbers().shuffle(100).batch(8), "cached shuffle", EXACT, "epochs"),
         (lambda: numbers().shuffle(100, seed=7).batch(8), "cached shuffle", STATISTICAL, "epochs"),
+        # an epoch is a pass over the whole, which ends although something in it is repeated
+        (lambda: numbers(20).map(image_draw).repeat(3).batch(8), "cached repeat", EXACT, "epochs"),
+        (lambda: numbers(20).map(image_draw).repeat().take(50).batch(8), "cached take", EXACT, "epochs"),
+        (
+            lambda: Dataset.zip((numbers(20), numbers(3).repeat())).map(zipped_draw).batch(8),
+            "cached map",
+            EXACT,
+            "epochs",
+        ),
         # the shuffle behind it hides the order of the pairs, not that they stay the same
         (lambda: Dataset.zip((numbers().shuffle(60), numbers())).shuffle(60), "cached zip", STATISTICAL, "epochs"),
         # both buffers are larger than the sample, so no element shows the difference
@@ -128,6 +145,14 @@ def but_five(x: Any) -> Any:
     return x + 0 * tf.cast(checked, x.dtype)
 
 
+def every_third_negative(x: Any) -> Any:
+    return tf.where(x % 3 == 0, -x, x)
+
+
+def frozen_draw(x: Any) -> Any:
+    return tf.cast(x, tf.float32) + 0.5 + 0 * tf.random.normal([])
+
+
 def map_last() -> Any:
     return numbers(12).batch(4).map(but_five).ignore_errors()
 
@@ -144,6 +169,26 @@ def map_last() -> Any:
         (lambda: numbers(12).map(but_five).batch(4).ignore_errors(), map_last, EXACT, "values"),
         (lambda: numbers(12).map(but_five).ignore_errors().batch(4), map_last, EXACT, "values"),
         (lambda: numbers(12), lambda: numbers(12).map(but_five), EXACT, "values"),  # an error that it does not raise
+        # more than `drop_remainder` drops in another order
+        (
+            lambda: same_numbers().map(lambda x: x).batch(16, drop_remainder=True),
+            lambda: same_numbers().map(every_third_negative).batch(16, drop_remainder=True),
+            REORDERS,
+            "values",
+        ),
+        # draws that copies of one element do not show: too few for a batch, or all filtered out
+        (
+            lambda: same_numbers(600).map(image_draw).batch(400, drop_remainder=True),
+            lambda: same_numbers(600).map(frozen_draw).batch(400, drop_remainder=True),
+            STATISTICAL,
+            "randomness",
+        ),
+        (
+            lambda: same_numbers().map(image_draw).filter(lambda x: x > 10),
+            lambda: same_numbers().map(frozen_draw).filter(lambda x: x > 10),
+            STATISTICAL,
+            "randomness",
+        ),
         pytest.param(  # a lost element
             lambda: numbers().filter(lambda x: x >= 0).map(lambda x: x).batch(8),
             lambda: numbers().filter(lambda x: x != 3).map(lambda x: x).batch(8),

@@ -116,8 +116,10 @@ def test_pinned_epochs_and_shuffle_buffers() -> None:
     for dataset, times in (
         (numbers(2).repeat(), 3),
         (numbers(2), 3),
-        (numbers(2).repeat(5), 3),
+        (numbers(2).repeat(5), 6),  # two of the five, so that three passes over all of it take no longer
         (numbers(2).repeat(2), 6),
+        (numbers(2).repeat().take(2), 3),  # it ends: who reads it begins again
+        (tf.data.Dataset.zip((numbers(2), numbers(2).repeat())).map(lambda one, _: one), 3),
     ):
         assert values(dataset, PinningOptions(epochs=3)) == [0, 1] * times
     assert values(numbers(2).repeat()) == [0, 1]
@@ -255,7 +257,7 @@ def test_adjacent_repeats_are_merged_and_repeat_1_is_dropped() -> None:
     ):
         assert pin(dataset).repeats == counts
     assert values(numbers(2).repeat(2).repeat(3)) == [0, 1] * 6
-    assert values(numbers(2).repeat(2).repeat(3), PinningOptions(epochs=3)) == [0, 1] * 3
+    assert values(numbers(2).repeat(2).repeat(3), PinningOptions(epochs=3)) == [0, 1] * 6
     assert values(numbers(2).repeat(2).repeat(), PinningOptions(infinite_repeat_count=4)) == [0, 1] * 4
 
 

@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Safety
-from pipetune.equality.elements import DrawnElements, RowCounter
+from pipetune.equality.elements import DrawnElements, RowCounter, component_hashes
 from pipetune.equality.proof import difference
 from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
 from pipetune.pipelines import live
@@ -48,6 +48,10 @@ def test_what_a_function_made_of_a_batch_is_one_row(element: Any, rows: int) -> 
     counter = RowCounter(batched=True)
     counter(element())
     assert len(counter.rows) == rows
+
+
+def test_zero_bytes_at_the_end_of_a_text_count() -> None:
+    assert component_hashes(tf.constant(b"ab\0")) != component_hashes(tf.constant(b"ab"))
 
 
 def drawn(element: Any, *hashes: str) -> DrawnElements:

@@ -179,6 +179,7 @@ def test_repeat_forever_keeps_an_endless_dataset() -> None:
         (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
         (lambda: tf.sparse.from_dense([[1, 0], [0, 2]]), 2),
         (lambda: (), 1),
+        (lambda: (tf.constant(7), tf.zeros([4, 2])), 4),  # with a number from `enumerate`
     ],
 )
 def test_row_count_of_an_element(element: Any, rows: int) -> None:
@@ -189,6 +190,7 @@ def test_examples_per_element_of_a_dataset() -> None:
     numbers = Dataset.range(10)
     assert windows.examples_per_element(numbers.batch(4, drop_remainder=True), True) == 4.0
     assert windows.examples_per_element(numbers.batch(4), True) == 4.0
+    assert windows.examples_per_element(numbers.batch(4).enumerate(), True) == 4.0
     assert windows.examples_per_element(numbers.batch(4).map(lambda x: tf.reduce_sum(x)), False) == 1.0
     assert windows.examples_per_element(numbers.map(lambda x: tf.zeros([7])), False) == 1.0
     assert windows.examples_per_element(numbers.take(0).batch(4), True) == 1.0
