@@ -61,13 +61,10 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
     silences: list[NoProposal] = []
     for rule in find_rules():
         for found in rule.propose(context):
-            proposal = found if isinstance(found, NoProposal) else adapt_to_resuming(found, context)
+            proposal = found if isinstance(found, NoProposal) else _adapted(found, context)
             if isinstance(proposal, NoProposal):
                 silences.append(proposal)
                 continue
-            proposal = add_read_config_note(limit_to_cores(proposal, context), context)
-            edited = apply_edits(context.pipeline, proposal.edits)
-            proposal = _with_fusion_safety(proposal, context, edited)
             same = rewrites.get(identity := repr(proposal.edits))
             if why := _obstacle(proposal, context, idle):
                 silences.append(NoProposal(proposal.rule, proposal.node, why))
@@ -77,6 +74,13 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
                 notes = (*same.notes, *proposal.notes)
                 rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
     return list(rewrites.values()), list(dict.fromkeys(silences))
+
+
+def _adapted(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoProposal:
+    """Returns a rewrite with what follows from all its edits: limits, notes and the safety class; or why it is none."""
+    rewrite = add_read_config_note(limit_to_cores(rewrite, context), context)
+    rewrite = _with_fusion_safety(rewrite, context, apply_edits(context.pipeline, rewrite.edits))
+    return adapt_to_resuming(rewrite, context)
 
 
 def _obstacle(rewrite: Rewrite, context: RuleContext, idle: Mapping[str, Node]) -> str:

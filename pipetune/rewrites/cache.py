@@ -307,10 +307,12 @@ def _position_as_it_is(context: RuleContext, node: Node) -> CachePosition | NoPr
         return NoProposal(NAME, found.node, f"No cache after {varying}: {found.why}.")
     place = _priced_position(context, node, found.constancy)
     if isinstance(place, CachePosition) and place.constancy is Constancy.SAME_ELEMENTS:
-        for reader in context.pipeline.downstream(node.id):
-            if shuffles_all(context, reader):
-                break  # what follows varies as before
-            if why := variation_lost_in_fixed_order(reader):
+        below, unchanged = context.pipeline.downstream(node.id), set[str]()
+        path = {node.id, *(reader.id for reader in below)}
+        for reader in below:
+            if shuffles_all(context, reader) or unchanged.issuperset(path.intersection(reader.inputs)):
+                unchanged.add(reader.id)  # it varies as before
+            elif why := variation_lost_in_fixed_order(reader):
                 return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
     return place
 
@@ -416,8 +418,8 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
         )
     if to_file:
         notes.append(
-            f"The file {filename} remains after the run. It serves stale data after a function or a file has "
-            "changed, and a second writer fails: delete it whenever the pipeline changes."
+            f"The file {filename} remains after the run. It serves stale data once a function or a file has changed or "
+            "the script is given other files, and two writers at once fail: delete it whenever these change."
         )
     needs = {Consent.FILE_CACHE} if to_file else set[Consent]()
     if context.python_repeats and any(map(runs_python, (node, *context.pipeline.upstream(node.id)))):

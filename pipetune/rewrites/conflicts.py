@@ -7,11 +7,12 @@ EXACT until the shuffle downstream moves upstream of both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from pipetune.core.edits import (
     Consent,
+    Edit,
     Insert,
     Move,
     Remove,
@@ -24,7 +25,7 @@ from pipetune.core.edits import (
 )
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionVariant
-from pipetune.core.operators import FLATTENING, FUSED_SHUFFLE, fused_shuffles
+from pipetune.core.operators import FLATTENING, FUSED_SHUFFLE, fused_shuffles, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
@@ -37,10 +38,12 @@ from pipetune.rewrites.epoch_constancy import (
 from pipetune.rewrites.legality import (
     POSITIONAL,
     ROW_INDEX_OPERATORS,
+    errors_are_ignored,
     positional_operator_after,
     runs_ahead,
     tensorflow_parallelizes,
 )
+from pipetune.rewrites.map_and_batch_fusion import is_fused
 from pipetune.rewrites.parallel_reads import effective_cycle_length
 from pipetune.rewrites.prefetch import read_ahead_obstacle
 from pipetune.rewrites.rule import RuleContext
@@ -64,14 +67,17 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     return (
         _set_twice(chosen)
         or _moved_away(chosen)
+        or _branch_conflict(context.pipeline, (edit for rewrite in chosen for edit in rewrite.edits))
         or _replaced_twice(chosen)
         or _source_replaced(chosen, edited)
         or _row_index_conflict(edited)
         or _cache_conflict(context, edited, safety, python_repeats=python_repeats)
         or _interleave_conflict(context, edited)
         or _remainder_conflict(context, edited)
-        or _fusion_conflict(context, edited)
+        or _fusion_conflict(context, edited, safety)
+        or _error_conflict(context, edited)
         or _restart_conflict(context, edited)
+        or _reading_conflict(context, edited)
         or _training_conflict(context, edited)
     )
 
@@ -81,6 +87,15 @@ def _repeated(names: Iterable[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
+def _before_and_after(context: RuleContext, edited: Pipeline) -> tuple[RuleContext, RuleContext]:
+    """Returns contexts of the original and of the edited pipeline, in which kernels follow from operators and options.
+
+    What was observed holds for the original alone.
+    """
+    before = replace(context, observed_kernels={})
+    return before, replace(before, pipeline=edited)
+
+
 def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
     """Returns why a `drop_remainder` batch would begin or cease to stack elements of several sizes; "" if it would not.
 
@@ -88,22 +103,25 @@ def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
     batch with threads stacks it, and raises an error. TensorFlow uses threads if `num_parallel_calls` is set, and if a
     map is directly upstream (`map_and_batch_fusion`).
     """
+    before, after = _before_and_after(context, edited)
     for batch in context.pipeline:
         if batch.id not in edited or not batch.argument("drop_remainder"):
             continue
-        changed = _is_multithreaded(edited[batch.id], edited) != _is_multithreaded(batch, context.pipeline)
+        changed = _is_multithreaded(edited[batch.id], after) != _is_multithreaded(batch, before)
         if changed and may_batch_unequal_batches(batch, context):
             why = "which parallel batches would reject"
             return f"{batch.title} drops a remainder with elements of different sizes, {why}"
     return ""
 
 
-def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
+def _fusion_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> str:
     """Returns why TensorFlow must not begin or cease to fuse a shuffle and a repeat; "" if it does not, or may.
 
     The fusion changes the order of later epochs, and an operator that selects by position then outputs other elements.
     """
     before, after = fused_shuffles(context.pipeline), fused_shuffles(edited)
+    if before != after and safety < Safety.REORDERS:
+        return FUSED_SHUFFLE
     for pipeline, names in ((context.pipeline, before - after), (edited, after - before)):
         within = replace(context, pipeline=pipeline)
         for name in sorted(names):
@@ -113,25 +131,45 @@ def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
     return ""
 
 
+def _error_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why an operator must fail as it did before, because `ignore_errors` follows; "" if it does, or may not.
+
+    After an error, a batch that is fused with a map loses its other elements, too, and a parallel interleave goes on
+    in another order than a serial one.
+    """
+    before, after = _before_and_after(context, edited)
+    for node in context.pipeline:
+        if node.id not in edited or not errors_are_ignored(edited[node.id], after):
+            continue
+        own = edited[node.id]
+        if own.op == node.op == "batch" and is_fused(node, before) != is_fused(own, after):
+            return f"{node.title} would begin or cease to be fused with a map, and ignore_errors drop other elements"
+        serial = node.op == own.op == "interleave" and node.argument("num_parallel_calls") is None
+        if serial and own.argument("num_parallel_calls") is not None:
+            return f"{node.title} would go on in another order after an error that ignore_errors skips"
+    return ""
+
+
 def _training_conflict(context: RuleContext, edited: Pipeline) -> str:
     """Returns why an operator must not begin to run ahead of training; "" if it may.
 
     TensorFlow's own passes let some operators run ahead whatever is upstream of them.
     """
+    before, after = _before_and_after(context, edited)
     for node in edited:
         if node.id in context.pipeline:
-            before = context.pipeline[node.id]
-            parallel = before.op == "map" and tensorflow_parallelizes(before, context)
-            if parallel or _works_ahead(before, context.pipeline):
+            own = context.pipeline[node.id]
+            parallel = own.op == "map" and tensorflow_parallelizes(own, context)
+            if parallel or _works_ahead(own, before):
                 continue
-        why = read_ahead_obstacle(edited.upstream(node.id)) if _works_ahead(node, edited) else ""
+        why = read_ahead_obstacle(edited.upstream(node.id)) if _works_ahead(node, after) else ""
         if why:
             return f"{node.title} would run ahead of training: {why}"
     return ""
 
 
-def _works_ahead(node: Node, pipeline: Pipeline) -> bool:
-    return runs_ahead(node) or (node.op == "batch" and _is_multithreaded(node, pipeline))
+def _works_ahead(node: Node, context: RuleContext) -> bool:
+    return runs_ahead(node) or (node.op == "batch" and _is_multithreaded(node, context))
 
 
 def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
@@ -142,10 +180,12 @@ def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
     (TensorFlow itself lets stateless maps run ahead.)
     """
     for node in edited:
-        if not runs_ahead(node) or (node.id in context.pipeline and runs_ahead(context.pipeline[node.id])):
+        if not runs_ahead(node):
             continue
-        if node.op == "map" and node.function is not None and node.function.stateless:
-            continue
+        if node.id in context.pipeline:
+            before = context.pipeline[node.id]
+            if runs_ahead(before) or (before.op == "map" and tensorflow_parallelizes(before, context)):
+                continue
         above = edited.upstream(node.id)
         for shuffle in filter(reshuffles_each_epoch, above):
             reached = {shuffle.id, *(one.id for one in edited.downstream(shuffle.id))}
@@ -157,12 +197,53 @@ def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
     return ""
 
 
+def _reading_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why a shuffle must be read as far ahead of what stops early as it was before; "" if it is, or may not.
+
+    Each restart that is read ahead takes a seed, which a later epoch would have had.
+    """
+    before, after = map(_restarts_read_ahead, _before_and_after(context, edited))
+    for name, reader in sorted(before ^ after):
+        if name in edited and reader in edited:
+            why = f"{edited[reader].title} would stop {edited[name].title} after more or fewer restarts"
+            return f"{why}, and later epochs would have other orders"
+    return ""
+
+
+def _restarts_read_ahead(context: RuleContext) -> set[tuple[str, str]]:
+    """Returns the seeded shuffles that may be restarted before an operator that stops early asks for it, with these."""
+    pipeline, found = context.pipeline, set[tuple[str, str]]()
+    for node in pipeline:
+        if not _works_ahead(node, context) and not (node.op == "map" and tensorflow_parallelizes(node, context)):
+            continue
+        below = pipeline.downstream(node.id)
+        readers = [one.id for one in below if _may_stop_early(one, pipeline, {node.id, *(one.id for one in below)})]
+        above = (*pipeline.upstream(node.id), node)
+        for shuffle in above if readers else ():
+            if shuffle.op == "shuffle" and shuffle.argument("seed") is not None and reshuffles_each_epoch(shuffle):
+                reached = {shuffle.id, *(one.id for one in pipeline.downstream(shuffle.id))}
+                if any(one.id in reached and _restarts(one, reached) for one in above):
+                    found.update((shuffle.id, reader) for reader in readers)
+    return found
+
+
+def _may_stop_early(reader: Node, pipeline: Pipeline, path: Collection[str]) -> bool:
+    """Whether an operator may end before the inputs that are on a path."""
+    read = [pipeline[name].cardinality for name in reader.inputs if name in path]
+    return not operator_facts(reader.op).reads_all and not 0 <= reader.cardinality == max(read)
+
+
+def _restarts(node: Node, reached: Collection[str]) -> bool:
+    """Whether an operator iterates again over what it has read, given the ids of all that is downstream of that."""
+    return node.op == "repeat" or (node.op == "concatenate" and all(name in reached for name in node.inputs))
+
+
 _RESTARTING = FLATTENING | {"concatenate", "repeat"}
 """Operators that iterate over a dataset again, or over another one, at the end of the first."""
 
 
-def _is_multithreaded(batch: Node, pipeline: Pipeline) -> bool:
-    return batch.argument("num_parallel_calls") is not None or pipeline[batch.inputs[0]].op == "map"
+def _is_multithreaded(batch: Node, context: RuleContext) -> bool:
+    return batch.argument("num_parallel_calls") is not None or is_fused(batch, context)
 
 
 def _set_twice(chosen: tuple[Rewrite, ...]) -> str:
@@ -187,6 +268,18 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
             moved = {edit.node for edit in other.edits if isinstance(edit, Move | Remove)}
             if (both := next((name for name in cached if name in moved), None)) is not None:
                 return f"the {cached[both]} would stay in place while {both} is moved"
+    return ""
+
+
+def _branch_conflict(pipeline: Pipeline, edits: Iterable[Edit]) -> str:
+    """Returns a reason if an operator would move up to where another branch begins, which would then read it, too."""
+    for edit in edits:
+        if isinstance(edit, Move):
+            path = {edit.node, *(one.id for one in pipeline.upstream(edit.node))}
+            if edit.after in path and any(one.id not in path for one in pipeline.consumers(edit.after)):
+                moved, anchor = pipeline[edit.node].title, pipeline[edit.after].title
+                return f"the {moved} would move into every branch that reads {anchor}"
+        pipeline = edit.apply(pipeline)
     return ""
 
 

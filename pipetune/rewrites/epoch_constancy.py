@@ -247,7 +247,7 @@ def may_batch_unequal_batches(node: Node, context: RuleContext) -> bool:
 
 def _position_dependence(node: Node) -> str:
     """Returns why `node` outputs other elements if the order of its input changes; "" if it does not."""
-    if node.op in POSITIONAL:
+    if node.op in POSITIONAL or node.op == "group_by_window":  # which may drop what does not fill a window
         return "its output depends on the order of its input, which differs in each epoch"
     if operator_facts(node.op).batches and node.argument("drop_remainder"):
         return "in another order, it drops different elements at the end of each epoch"

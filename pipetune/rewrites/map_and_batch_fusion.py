@@ -166,7 +166,9 @@ RULE = Rule(
         "uses an unbounded thread pool, or if an option switches fusion off. A shuffle, prefetch, take, skip, shard or "
         "repeat in between is moved before the map if the map depends on its element alone; only shuffle, prefetch and "
         "repeat may move past a random map. Filters, caches and operators that count elements stay. Parallel batching "
-        "is proposed if no map is fused, but not behind one that reads what training may change: it would read ahead."
+        "is proposed if no map is fused, but not behind one that reads what training may change: it would read ahead. "
+        "Never if an ignore_errors downstream would then drop other elements: an error in a fused batch takes the "
+        "whole batch along."
     ),
     safety=(
         "EXACT if the map is stateless, and for a parallel batch in order; STATISTICAL if a shuffle or repeat "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
-from pipetune.rewrites.legality import describe_operator
+from pipetune.rewrites.legality import describe_operator, errors_are_ignored
 from pipetune.rewrites.pricing import small_saving
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -27,6 +27,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         saved = small_saving(context, node, FunctionVariant.ARRAYS, least=MIN_SAVED_SHARE)
         if arrays.why_not:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} calls tf.py_function: {arrays.why_not}.")
+        elif errors_are_ignored(node, context):
+            dropped = "ignore_errors downstream drops elements with a result of another kind of number than declared"
+            yield NoProposal(NAME, node.id, f"{describe_operator(node)} calls tf.py_function: {dropped}.")
         elif saved:
             yield NoProposal(NAME, node.id, f"tf.numpy_function in place of tf.py_function saves {saved}.")
         else:
@@ -57,8 +60,8 @@ RULE = Rule(
     legality=(
         "The Python code is a function or a lambda of the script's own that does nothing with its parameters but to "
         "call .numpy() on them, and that names nothing of TensorFlow or Keras. tf.py_function is called directly in "
-        "the map's function, not in a loop, a branch or a tf.function. Nothing is proposed if the measured saving is "
-        "less than a twentieth of the function's cost."
+        "the map's function, not in a loop, a branch or a tf.function. Never upstream of ignore_errors. Nothing is "
+        "proposed if the measured saving is less than a twentieth of the function's cost."
     ),
     safety=(
         "EXACT: the same calls with the same values, in the same order. A copy of each array is passed, as .numpy() "

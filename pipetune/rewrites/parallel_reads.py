@@ -137,7 +137,8 @@ PARALLEL_INTERLEAVE_RULE = Rule(
         "the cycle length, because the runtime rejects that. Never if the function uses a variable, a mutable "
         "table or a side effect, if nothing is known about it, or if there is only one inner dataset. No "
         "longer cycle upstream of a take, skip or shard, which would select different elements. Inner datasets "
-        "that run Python (from_generator, py_function) need --allow python-parallel."
+        "that run Python (from_generator, py_function) need --allow python-parallel. A serial one stays serial "
+        "upstream of ignore_errors: after an error, the order would be another one."
     ),
     safety=(
         "EXACT with the effective cycle and block length: parallel and serial interleave then agree element by "

@@ -7,7 +7,8 @@ Iterator state (`Checkpoint(iterator=...)`):
 - another operator, order or option, or a map or interleave made parallel that TensorFlow runs serially: STATISTICAL. A
   checkpoint names every operator whose state it holds; restored into other operators it raises NotFoundError or, with
   another shuffle buffer, InternalError some elements later. Values alone (parallel calls, the buffer of a prefetch),
-  and parallel calls where TensorFlow parallelizes the map anyway: as proposed, because the state fits.
+  limits of cores and memory, and parallel calls where TensorFlow parallelizes the map anyway: as proposed, because
+  the state fits.
 - a copy to the device: refused. Its state cannot be saved (`GeneratorDataset` is Unimplemented).
 A skip of the completed steps:
 - the same elements in the same order upstream of the skip: as proposed.
@@ -24,14 +25,26 @@ the lines that depend on TensorFlow (2.21).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import Edit, Insert, NoProposal, Rewrite, Safety, SetArgument, apply_edits, inserted_caches
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    NoProposal,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+    apply_edits,
+    inserted_caches,
+)
 from pipetune.core.operators import CountEffect, OrderEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.threads import CPU_BUDGET, MEMORY_BUDGET, POOL_SIZE
 
 
 def adapt_to_resuming(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoProposal:
@@ -39,11 +52,12 @@ def adapt_to_resuming(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoPro
     for one in context.resuming:
         if why := _forbidden(rewrite, one, context):
             return NoProposal(rewrite.rule, rewrite.node, why)
+    adapted = rewrite
     for one in context.resuming:
-        safety, warning = _resume_effect(rewrite, one, context)
-        if warning and warning not in rewrite.notes:
-            rewrite = replace(rewrite, safety=max(rewrite.safety, safety), notes=(*rewrite.notes, warning))
-    return rewrite
+        for safety, warning in _resume_effects(rewrite, one, context):
+            if warning not in adapted.notes:
+                adapted = replace(adapted, safety=max(adapted.safety, safety), notes=(*adapted.notes, warning))
+    return adapted
 
 
 def _forbidden(rewrite: Rewrite, resuming: ResumePoint, context: RuleContext) -> str:
@@ -60,34 +74,39 @@ def _forbidden(rewrite: Rewrite, resuming: ResumePoint, context: RuleContext) ->
     return ""
 
 
-def _resume_effect(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> tuple[Safety, str]:
-    """Returns the minimum safety class and the warning; "" if a resumed job sees what it saw before."""
+def _resume_effects(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> Iterator[tuple[Safety, str]]:
+    """Yields minimum safety classes and warnings; none if a resumed job sees what it saw before."""
     if _writes_a_file(rewrite):
-        return Safety.STATISTICAL, (
+        yield (
+            Safety.STATISTICAL,
             f"The script resumes ({one.what}): a run that is stopped before the cache is complete leaves a "
-            "locked file, which must be deleted before the next run."
+            "locked file, which must be deleted before the next run.",
         )
     match one.way:
         case ResumeMethod.ITERATOR_STATE if not all(_sets_a_number(edit, context) for edit in rewrite.edits):
-            return Safety.STATISTICAL, (
+            yield (
+                Safety.STATISTICAL,
                 f"The script saves the state of its iterator ({one.what}): a checkpoint saved before this change "
-                "cannot be restored after it. Finish runs that are already in progress with the original pipeline."
+                "cannot be restored after it. Finish runs that are already in progress with the original pipeline.",
             )
         case ResumeMethod.SKIP if _skips_other_elements(rewrite, one, context.pipeline):
-            return Safety.REORDERS, (
+            yield (
+                Safety.REORDERS,
                 f"The script resumes by {one.what}: after this change, the elements skipped differ from those that an "
-                "earlier run has seen. Finish runs that are already in progress with the original pipeline."
+                "earlier run has seen. Finish runs that are already in progress with the original pipeline.",
             )
         case ResumeMethod.SKIP if rewrite.safety is not Safety.EXACT:
-            return rewrite.safety, (
+            yield (
+                rewrite.safety,
                 f"The script resumes by {one.what}: a run that started before this change and is resumed after "
-                "it sees different random draws or a different order."
+                "it sees different random draws or a different order.",
             )
-    return rewrite.safety, ""
 
 
 def _sets_a_number(edit: Edit, context: RuleContext) -> bool:
     """Whether an edit changes only a value, and not which operators keep state."""
+    if isinstance(edit, SetOption):
+        return edit.name in (CPU_BUDGET, MEMORY_BUDGET, POOL_SIZE)
     if not isinstance(edit, SetArgument) or edit.node not in context.pipeline:
         return False
     node = context.pipeline[edit.node]

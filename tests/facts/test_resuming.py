@@ -41,7 +41,8 @@ def as_written(dataset: Any) -> Any:
 
 def with_budget(dataset: Any) -> Any:
     options = tf.data.Options()
-    options.autotune.cpu_budget = 2
+    options.autotune.cpu_budget = options.threading.private_threadpool_size = 2
+    options.autotune.ram_budget = 2**30
     return dataset.with_options(options)
 
 

@@ -90,7 +90,8 @@ SILENT: list[Row] = [
     ("a = range 1 | repeat elements=-1; b = range 9 | repeat elements=-1; zip a b elements=-1 | map bytes=1k | take 5",
      "endlessly"),
     # After a shuffle, each epoch picks other elements, not just another order.
-    (f"{_SHUFFLED} | [take 5 or skip 2 or shard 2 index=1 or enumerate or window 2 or take_while] | map bytes=1k",
+    (f"{_SHUFFLED} | [take 5 or skip 2 or shard 2 index=1 or enumerate or window 2 or take_while"
+     " or group_by_window] | map bytes=1k",
      "depends on the order"),
     (f"{_SHUFFLED} | batch 3 drop_remainder=True | map bytes=1k", "drops different elements"),
     (f"a = {_SHUFFLED}; b = range 9; zip a b | map bytes=1k elements=9", "depends on the order"),
@@ -105,6 +106,7 @@ SILENT: list[Row] = [
     # What varies with the order behind it would not: the shuffle between the two holds some elements only.
     (f"{_LISTED} | map random | shuffle [8 or 9"
      " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "selects or joins"),
+    (f"a = {_LISTED} | map random; b = a | shuffle 9; c = a | enumerate; concatenate b c", "selects or joins"),
     # The price is unknown.
     ("range 90 elements=90 | window 9 elements=10 | flat_map inner=BatchDatasetV2+FilterDataset bytes=1k | map random",
      _UNCOUNTED),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Edit, Insert, Move, Rewrite, Safety, SetArgument
+from pipetune.core.operators import OPTION
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from tests.rewrites.tables import conflict, first
@@ -51,7 +52,7 @@ def test_unrelated_rewrites_do_not_conflict() -> None:
     assert find_conflict(context(_PHOTOS), []) == ""
 
 
-def _free(*edits: Insert | SetArgument, safety: Safety = Safety.EXACT) -> Rewrite:
+def _free(*edits: Edit, safety: Safety = Safety.EXACT) -> Rewrite:
     return Rewrite(rule="free", node="n0", safety=safety, edits=edits, summary="Does it.")
 
 
@@ -146,6 +147,85 @@ def test_operator_that_already_runs_ahead_may_change_its_parallelism() -> None:
     assert find_conflict(described, [_free(SetArgument(node.id, "num_parallel_calls", 4))]) == ""
 
 
+_REPEATED = "range 9 elements=9 | shuffle 9 seed=4 | repeat"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "fires"),
+    [
+        (f"{_REPEATED} | batch 3 | take 3", "map-and-batch-fusion", False),
+        (f"{_REPEATED} | map 4 | take 9", "split-early", False),
+        (f"{_REPEATED} | map 4 | take 9", "serial-map", False),
+        (f"{_REPEATED} | map 4 | take 9", "parallel-map", True),  # which reads ahead as it is
+        ("range 9 elements=9 | shuffle 9 | repeat | batch 3 | take 3", "map-and-batch-fusion", True),  # not seeded
+        ("range 9 elements=9 | shuffle 9 seed=4 | batch 3 | take 3", "map-and-batch-fusion", True),
+        ("range 9 elements=9 | shuffle 9 seed=4 reshuffle_each_iteration=False | repeat | batch 3 | take 3",
+         "map-and-batch-fusion", True),
+        (f"{_REPEATED} 2 | batch 3", "map-and-batch-fusion", True),
+    ],
+)  # fmt: skip
+def test_shuffle_that_a_take_ends_is_restarted_as_often(words: str, rule: str, fires: bool) -> None:
+    """A restart that is read ahead takes the seed of a later epoch."""
+    rewrites, silences = propose_all(context(words))
+    assert any(one.rule == rule for one in rewrites) is fires
+    assert any("after more or fewer restarts" in one.why for one in silences if one.rule == rule) is not fires
+
+
+def test_prefetch_does_not_move_behind_a_take_that_ends_a_shuffle() -> None:
+    rewrites, _ = propose_all(context(f"{_REPEATED} | prefetch 4 | take 9"))
+    assert not any("Move the prefetch" in one.summary for one in rewrites)
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "fires"),
+    [
+        ("a = range 90 elements=90; b = a | map | skip 5; c = a | map; zip b c", "split-early", False),
+        ("a = range 90 bytes=8; b = a | map bytes=1k | shuffle 9; c = a; zip b c | batch 2", "shuffle-small", False),
+        ("a = range 90 elements=90 | map; b = a | map | skip 5; c = a; zip b c", "split-early", False),
+        ("a = range 90 elements=90; b = a | map | skip 5; c = range 90 | map; zip b c", "split-early", True),
+        ("a = range 90 elements=90 | map | skip 5; b = a | map; zip a b", "split-early", True),
+        ("a = range 90 bytes=8 elements=90; b = a | shuffle 9 | map bytes=1k cpu=1ms; c = a; zip b c", "cache", True),
+    ],
+)
+def test_operator_of_one_branch_does_not_move_in_front_of_another(words: str, rule: str, fires: bool) -> None:
+    rewrites, silences = propose_all(context(words))
+    assert any(one.rule == rule for one in rewrites) is fires
+    assert any("into every branch" in one.why for one in silences if one.rule == rule) is not fires
+
+
+_WITH_ERRORS = "would begin or cease to be fused"
+
+
+@pytest.mark.parametrize(
+    ("words", "edits", "why"),
+    [
+        ("range 9 | map | batch 4 2 | ignore_errors", [SetArgument("n2", "num_parallel_calls", None)], _WITH_ERRORS),
+        ("range 9 | map | batch 4 | ignore_errors", [Insert("n1", "cache", "c")], _WITH_ERRORS),
+        ("range 9 | map | prefetch 2 | batch 4 | ignore_errors", [Move("n2", "n4")], _WITH_ERRORS),
+        ("range 9 | map | batch 4 | prefetch 2", [Insert("n1", "cache", "c")], ""),
+        ("range 9 | map | ignore_errors | batch 4", [Insert("n1", "cache", "c")], ""),
+        ("list_files | interleave cycle_length=4 | ignore_errors | batch 4",
+         [SetArgument("n2", "num_parallel_calls", 2)], "go on in another order after an error"),
+        ("list_files | interleave 4 cycle_length=4 | ignore_errors | batch 4",
+         [SetArgument("n2", "num_parallel_calls", 2)], ""),
+    ],
+)  # fmt: skip
+def test_ignored_errors_drop_the_same_elements(words: str, edits: list[Edit], why: str) -> None:
+    words = words.replace("batch 4 2", "batch 4 num_parallel_calls=2")
+    found = find_conflict(context(words), [_free(*edits)])
+    assert why in found and bool(why) is bool(found)
+
+
+def test_rewrites_that_only_together_make_a_seeded_shuffle_fuse_conflict() -> None:
+    words = "range 10 elements=10 | shuffle 9 seed=1 | prefetch 2 | map rows=exact bytes=8 | repeat 2 | batch 2"
+    described = context(words)
+    rewrites, _ = propose_all(described)
+    vectorized, move = first(rewrites, "vectorize-map"), _free(Move("n2", "n5"))
+    assert find_conflict(described, [vectorized]) == find_conflict(described, [move]) == ""
+    for order in ([vectorized, move], [move, vectorized]):
+        assert "fuses a shuffle with the repeat" in find_conflict(described, order)
+
+
 def test_rewrite_with_a_conflict_of_its_own_is_not_proposed() -> None:
     """The option lets files that are read ahead overtake each other, and the cache would keep that order."""
     words = "TFRecordDataset elements=50 bytes=1k | cache | with_options deterministic=False"
@@ -181,3 +261,11 @@ def test_nothing_runs_ahead_behind_what_training_changes(words: str, rule: str, 
     proposed, silent = propose_all(context(words))
     refused = [one for one in silent if one.rule == rule and "would run ahead of training" in one.why]
     assert (any(one.rule == rule for one in proposed), bool(refused)) == (allowed, not allowed)
+
+
+def test_batch_is_not_fused_with_a_map_that_reads_what_training_changes() -> None:
+    """Where the script switches the fusion off, such a map runs when training asks for a batch."""
+    described = context("range 9 | map variable=w | batch 2", options={f"{OPTION}apply_default_optimizations": False})
+    rewrites, silences = propose_all(described)
+    assert "map-and-batch-fusion" not in {one.rule for one in rewrites}
+    assert any("would run ahead of training" in one.why for one in silences)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.resuming import adapt_to_resuming
@@ -37,8 +37,11 @@ NUMBERED = "range 9 | map 4 | shuffle 5 | batch 2 | prefetch 1"
 
 
 def seen(words: str, way: ResumePoint, edits: Edits, safety: Safety = Safety.EXACT) -> Rewrite | NoProposal:
-    rewrite = Rewrite("a-rule", "n1", safety, edits, "Does something.", group="a")
-    return adapt_to_resuming(rewrite, context(words, resuming=(way,)))
+    return adapt_to_resuming(_made(edits, safety), context(words, resuming=(way,)))
+
+
+def _made(edits: Edits, safety: Safety = Safety.EXACT) -> Rewrite:
+    return Rewrite("a-rule", "n1", safety, edits, "Does something.", group="a")
 
 
 AS_PROPOSED: list[tuple[str, ResumePoint, Edits, Safety]] = [
@@ -52,6 +55,7 @@ AS_PROPOSED: list[tuple[str, ResumePoint, Edits, Safety]] = [
     (NUMBERED, STATE, PARALLEL, Safety.EXACT),
     (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", -1),), Safety.EXACT),
     (NUMBERED, STATE, (SetArgument("n4", "buffer_size", 4),), Safety.EXACT),
+    (NUMBERED, STATE, (SetOption("threading.private_threadpool_size", 2),), Safety.EXACT),
     (PLAIN, STATE, PARALLEL, Safety.EXACT),  # TensorFlow runs this map in parallel anyway
 ]
 
@@ -62,6 +66,8 @@ def test_rewrite_without_effect_is_unchanged(words: str, way: ResumePoint, edits
     assert isinstance(found, Rewrite) and found.safety is safety and found.notes == ()
 
 
+UNDONE: Edits = (SetOption("experimental_optimization.map_parallelization", False),)
+
 LOWERED: list[tuple[str, ResumePoint, Edits, Safety, str]] = [
     (PLAIN, STATE, AHEAD, Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (Move("n2", "n0"),), Safety.STATISTICAL, "cannot be restored"),
@@ -69,7 +75,9 @@ LOWERED: list[tuple[str, ResumePoint, Edits, Safety, str]] = [
     (PLAIN, STATE, (SetArgument("n3", "num_parallel_calls", 2),), Safety.STATISTICAL, "cannot be restored"),
     (RANDOM, STATE, PARALLEL, Safety.STATISTICAL, "cannot be restored"),
     (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", None),), Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, UNDONE, Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, FILE, Safety.STATISTICAL, "locked"),
+    (PLAIN, STATE, FILE, Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, IDS, FILE, Safety.STATISTICAL, "locked"),
     (LOOP, skip("n2"), (Move("n3", "n1"),), Safety.REORDERS, "the elements"),
     ("range 9 | shuffle 5 | batch 2 | skip 2", skip("n3"), (Move("n1", "n2"),), Safety.REORDERS, "the elements"),
@@ -83,8 +91,7 @@ def test_rewrite_that_affects_resuming_is_weaker(
 ) -> None:
     found = seen(words, way, edits)
     assert isinstance(found, Rewrite) and found.safety is safety
-    (note,) = found.notes
-    assert warning in note and way.what in note
+    assert any(warning in note for note in found.notes) and all(way.what in note for note in found.notes)
     assert adapt_to_resuming(found, context(words, resuming=(way,))) == found  # the note is added once
 
 
@@ -108,9 +115,13 @@ def test_rewrite_that_breaks_resuming_is_not_proposed(words: str, way: ResumePoi
 
 
 def test_weakest_class_of_several_resume_points_applies() -> None:
-    rewrite = Rewrite("a-rule", "n1", Safety.EXACT, (Move("n3", "n1"),), "Does something.", group="a")
-    found = adapt_to_resuming(rewrite, context(LOOP, resuming=(skip("n2"), STATE, IDS)))
+    found = adapt_to_resuming(_made((Move("n3", "n1"),)), context(LOOP, resuming=(skip("n2"), STATE, IDS)))
     assert isinstance(found, Rewrite) and found.safety is Safety.REORDERS and len(found.notes) == 2
+
+
+def test_class_that_follows_from_one_resume_point_is_no_reason_for_another() -> None:
+    found = adapt_to_resuming(_made(AHEAD), context(LOOP, resuming=(STATE, skip("n2"))))
+    assert isinstance(found, Rewrite) and len(found.notes) == 1 and "cannot be restored" in found.notes[0]
 
 
 @pytest.mark.parametrize("way", [STATE, IDS, EPOCHS])
@@ -121,3 +132,10 @@ def test_all_rules_are_adapted_to_resuming(way: ResumePoint) -> None:
     plain, adapted = ([replace(one, safety=Safety.EXACT, notes=()) for one in found] for found in (before, after))
     assert plain == adapted
     assert any(one.safety > other.safety for one, other in zip(after, before, strict=True)) is (way is STATE)
+
+
+def test_order_that_a_fusion_changes_is_noted_for_a_skip() -> None:
+    words = "range 9 elements=9 | shuffle 9 seed=3 | map rows=exact bytes=8 | repeat 2 | skip 2 | batch 2"
+    rewrites, _ = propose_all(context(words, resuming=(skip("n4"),)))
+    vectorized = next(one for one in rewrites if one.rule == "vectorize-map")
+    assert vectorized.safety is Safety.REORDERS and "resumed after it sees" in vectorized.notes[-1]

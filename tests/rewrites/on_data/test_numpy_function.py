@@ -55,6 +55,10 @@ def _twice(vector: Any) -> Any:
     return least, tf.py_function(lambda x: x.numpy()[::-1], [vector], tf.int64)
 
 
+def _beyond(vector: Any) -> Any:
+    return 250 + len(vector.numpy()) * 3, 2.5
+
+
 CASES: dict[str, tuple[Function, Function]] = {
     "strings and numbers": (lines, lambda line: tf.py_function(_split, [line], [tf.string, tf.int32])),
     "several arguments; floats and a bool": (
@@ -62,6 +66,8 @@ CASES: dict[str, tuple[Function, Function]] = {
         lambda line: tf.py_function(_several, [tf.range(tf.strings.length(line) % 3), line], (tf.float32, tf.bool))),
     "a method": (lines, lambda line: tf.py_function(_Encoder().encode, [line], (tf.int32, tf.int64))),
     "two lambdas": (vectors, _twice),
+    "a whole number that does not fit, more than declared": (
+        vectors, lambda vector: tf.py_function(_beyond, [vector], tf.uint8)),
 }  # fmt: skip
 
 
@@ -176,6 +182,16 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
             "words, number = numpy_call(python, inp=[line, 3], Tout=[tf.string, tf.int64])",
             "isinstance(value, numpy.ndarray)",
         ),
+    ),
+    "whole numbers that do not fit": (
+        """
+        import tensorflow as tf
+        from tests.rewrites.on_data.test_numpy_function import vectors
+        def python(vector):
+            return 250 + len(vector.numpy()) * 3
+        ds = vectors().map(lambda vector: tf.py_function(python, [vector], tf.uint8))
+        """,
+        ("return 250 + len(vector) * 3",),
     ),
     "lambdas, without NumPy": (
         """

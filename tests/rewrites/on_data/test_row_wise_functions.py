@@ -93,6 +93,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
         _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "depends on the number of rows"),
     "length of the first axis, a whole number": (
         _VECTORS, lambda x: x * tf.cast(tf.constant(x.shape[0] or 7), tf.float32), "something different"),
+    "as much of a constant as the first axis is long": (
+        _SQUARES, lambda x: x + tf.slice(_SQUARES[0], [0, 0], [tf.shape(x)[0], 4]), "depends on the number of rows"),
     "joined in front": (_VECTORS, lambda x: tf.concat([x, x], axis=0), "shapes or dtypes"),
     "split and joined in front": (_SQUARES, lambda x: tf.concat(tf.split(x, 2, axis=0)[::-1], axis=0), ""),
     "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or dtypes"),
