@@ -121,7 +121,7 @@ def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
         return "-1"
     for name in _autotune_candidates(tree):
         assignments = list(scope[name])
-        if assignments and all(_is_autotune(tree, one, before=tree.start(node)) for one in assignments):
+        if assignments and all(_is_autotune(tree, one, at=node) for one in assignments):
             return name
     return tensorflow_text(tree, node, "data.AUTOTUNE") or "-1"
 
@@ -182,10 +182,13 @@ def _autotune_candidates(tree: SyntaxTree) -> Iterator[str]:
                     yield name
 
 
-def _is_autotune(tree: SyntaxTree, assignment: BaseAssignment, *, before: int) -> bool:
-    """Whether an assignment that ends at most at offset `before` binds a name to AUTOTUNE."""
+def _is_autotune(tree: SyntaxTree, assignment: BaseAssignment, *, at: cst.CSTNode) -> bool:
+    """Whether an assignment above a node, which runs whenever the node does, binds a name to AUTOTUNE."""
     value = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
-    if value is None or tree.end(value) > before:
+    if value is None or tree.end(value) > tree.start(at):
+        return False
+    blocks = [one for one in tree.ancestors(value) if isinstance(one, cst.BaseSuite)]
+    if not set(blocks).issubset(tree.ancestors(at)):
         return False
     names = assignment.scope.get_qualified_names_for(tree.text(value))
     return bool(names) and all(name.name in _AUTOTUNE and name.source is QualifiedNameSource.IMPORT for name in names)

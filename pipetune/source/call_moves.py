@@ -42,6 +42,7 @@ from pipetune.source.dataset_flow import (
     moved_call,
     only_appends,
     refuse_unsafe,
+    skipped_conditions,
     unmet_conditions,
 )
 from pipetune.source.dataset_options import returns_one_dataset
@@ -52,6 +53,7 @@ from pipetune.source.statements import (
     block_index,
     bound_names,
     conjunction,
+    contains_call,
     is_self_assignment,
     parse_condition,
     removal_splice,
@@ -247,12 +249,31 @@ def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Sta
         raise CannotExpress("Between the two locations is a condition that was false when the script ran.")
     bound = bound_names(function.body)
     if any(bound.intersection(variable_names(parse_condition(text))) for text in conditions):
-        raise CannotExpress(
-            "Between the two locations is a condition that was false when the script ran, and it reads names that the "
-            "function assigns."
-        )
+        raise CannotExpress("A condition that was false when the script ran reads names that the function assigns.")
     more = (file, path_of(tree, function)), conjunction(conditions)
     return replace(draft, conditional_functions=(*draft.conditional_functions, more))
+
+
+def restrict_cache(draft: Draft, node: str) -> Draft:
+    """Records in the draft that a cache behind `node` is to be written only where it keeps no other draws.
+
+    In a run that takes a branch above it that was skipped, such as one that augments, it might keep the draws there.
+
+    Raises:
+        CannotExpress: the branch is not in a function, so that no version can be kept for it, or its condition may have
+            another value below.
+    """
+    tree, call = draft.find(node)
+    there = statement_of(tree, call)
+    if there is None or not there.alone_on_line:
+        return draft
+    above = there.block[: block_index(there)]
+    conditions = skipped_conditions(draft, tree, above, call)
+    if conditions and tree.around(call, cst.FunctionDef) is None:
+        raise CannotExpress("Above the cache is a condition that was false when the script ran.")
+    if any(contains_call(parse_condition(text)) for text in conditions):
+        raise CannotExpress("A condition above the cache calls a function, and may have another value below.")
+    return _restrict_to_conditions(draft, tree, draft.sites[node].file, there, conditions)
 
 
 def moves_with_condition(draft: Draft, node: str, after: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import TAKES_FUNCTION, method_arguments, receiver_of
+from pipetune.source.call_arguments import METHODS, TAKES_FUNCTION, method_arguments, receiver_of
 from pipetune.source.chain import chain_root, last_chain_call, upstream_calls
 from pipetune.source.draft import Draft
 from pipetune.source.map_functions import plain_parameters
@@ -277,6 +277,41 @@ def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Sta
     found = [_executed_branch(draft, tree, line)[0] for line in between if isinstance(line, cst.If)]
     found += [_unchanged_condition(draft, tree, line) for line in between]
     return list(filter(None, found))
+
+
+_DRAWS_NOTHING = frozenset(METHODS) - TAKES_FUNCTION - {"shuffle"}
+
+
+def skipped_conditions(draft: Draft, tree: SyntaxTree, above: Sequence[cst.CSTNode], call: cst.Call) -> list[str]:
+    """Returns the conditions under which all code above a call that was skipped, and may make draws, is skipped again.
+
+    Args:
+        above: the statements above that of the call, in its block.
+
+    Raises:
+        CannotExpress: it is unknown which branch of such code was skipped.
+    """
+    known, calls = recorded_call_ends(draft, tree), [call]
+    names, found = set[str](), list[str]()
+    for line in reversed(above):
+        roots = filter(is_dotted, (chain_root(tree, one) for one in calls))
+        names |= {name for root in roots for name in variable_names(root)}
+        calls = list(nodes_within(line, cst.Call)) if bound_names(line) & names else []
+        skipped = [one.func for one in calls if tree.end(one) not in known]
+        if all(isinstance(one, cst.Attribute) and one.attr.value in _DRAWS_NOTHING for one in skipped):
+            continue
+        found += _executed_conditions(draft, tree, line) if isinstance(line, cst.If) else []
+        found += filter(None, [_unchanged_condition(draft, tree, line)])
+    return found
+
+
+def _executed_conditions(draft: Draft, tree: SyntaxTree, branch: cst.If) -> list[str]:
+    """Returns the conditions under which an `if`, with any number of `elif`, takes the branch that ran, or none."""
+    if isinstance(branch.orelse, cst.If) and not _has_pipeline_call(draft, tree, branch.body):
+        return [negate(tree.text(branch.test)), *_executed_conditions(draft, tree, branch.orelse)]
+    if isinstance(branch.orelse, cst.If):
+        return [tree.text(branch.test)]
+    return list(filter(None, [_executed_branch(draft, tree, branch)[0]]))
 
 
 def _unchanged_condition(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> str:

@@ -38,6 +38,7 @@ from pipetune.source.call_moves import (
     refuse_append,
     refuse_inside_library,
     remove,
+    restrict_cache,
 )
 from pipetune.source.chain import insert_link, split_long_statement
 from pipetune.source.dataset_options import manual_hint, set_option, set_read_config
@@ -481,6 +482,7 @@ def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
 
 def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
     refuse_append(draft, current, edit.after)
+    draft = restrict_cache(draft, edit.after) if edit.op == "cache" else draft
     tree, call = draft.lookup_position(edit.after)
     text = write_call(tree, call, edit.arguments, op=edit.op)
     values = [write_value(tree, call, value, op=edit.op, name=name) for name, value in edit.arguments.items()]

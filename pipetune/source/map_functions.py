@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import ClassScope
+from libcst.metadata import Assignment, ClassScope
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import method_arguments
@@ -41,7 +41,7 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
             around the map.
     """
     tree, call = before.find(node)
-    choice = given_function(tree, call)
+    choice = _named_function(tree, given_function(tree, call))
     if not isinstance(choice, cst.IfExp):
         return after
     file = before.sites[node].file
@@ -50,7 +50,7 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
     if [function_name] not in named or named[0] == named[1]:
         raise CannotExpress("It is unknown which of the two functions the map gets.")
     function = tree.around(call, cst.FunctionDef)
-    if function is None:
+    if function is None or function is not tree.around(choice, cst.FunctionDef):
         raise CannotExpress("The map gets one of two functions, and only one of them was tested on batches.")
     if contains_call(choice.test) or bound_names(function.body).intersection(variable_names(choice.test)):
         raise CannotExpress(
@@ -61,6 +61,24 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
     test = conjunction([test]) if first else negate(test)
     after = replace_function(after, node, tree.text(choice.body if first else choice.orelse))
     return merge_versions(before, after, (file, path_of(tree, function)), condition=test)
+
+
+def _named_function(tree: SyntaxTree, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """Returns the expression that a name is assigned, if the function of a map is a name, else that function.
+
+    Raises:
+        CannotExpress: one of several functions is assigned to the name, or taken from a collection.
+    """
+    several = CannotExpress("The map gets one of several functions, and only one of them was tested on batches.")
+    if isinstance(value, cst.Subscript) and variable_names(value.slice[0]):
+        raise several
+    if not isinstance(value, cst.Name):
+        return value
+    scope, assignment = tree.scope(value), tree.only_assignment(value)
+    assigned = list(scope[value.value]) if scope is not None and assignment is None else []
+    if any(isinstance(one, Assignment) and tree.around(one.node, cst.If, cst.Match) for one in assigned):
+        raise several
+    return (tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None) or value
 
 
 @dataclass(frozen=True)

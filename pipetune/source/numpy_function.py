@@ -26,7 +26,8 @@ def numpy_call(func, inp, Tout, name=None):
     def call(*given):
         results = func(*(value.copy() if isinstance(value, np.ndarray) else value for value in given))
         several = results if isinstance(results, (list, tuple)) else [results]
-        return [np.asarray(value, kind) for value, kind in zip(several, kinds)]
+        pairs = zip(several, kinds)
+        return [np.asarray(value if kind is object else np.asarray(value), kind) for value, kind in pairs]
 
     return tf.numpy_function(call, inp, Tout, name=name)
 '''

@@ -29,8 +29,9 @@ from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
 from pipetune.source.draft import Draft, locations
 from pipetune.source.map_functions import parameters_of
+from pipetune.source.statements import variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import FunctionUse, uses_of
+from pipetune.source.user_functions import FunctionUse, class_of_method, use_at, uses_of
 
 _T = TypeVar("_T")
 _REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
@@ -69,7 +70,7 @@ class Callers:
         """
         found = 0
         for depth, (file, function) in enumerate(self.stack_functions(node)):
-            if _has_no_parameters(function):
+            if self._builds_one_dataset(file, function):
                 break
             own = node.calls[: depth + 1]
             others = [stack for stack in node.other_calls if stack[:depth] == own[:depth] and stack[: depth + 1] != own]
@@ -82,7 +83,7 @@ class Callers:
     def builds_several(self, node: Node) -> bool:
         """Whether one of the calls that lead to an operator may build several datasets, as in a loop over splits.
 
-        Callers of a function without parameters are not checked: it builds the same dataset each time.
+        Callers of a function that always builds the same dataset are not checked.
         """
         for place in (node.location, *node.calls):
             inside = self._call_at(place) if place is not None else None
@@ -92,7 +93,7 @@ class Callers:
             if is_repeated(tree, inside):
                 return True
             function = tree.around(inside, cst.FunctionDef)
-            if function is not None and _has_no_parameters(function):
+            if function is not None and self._builds_one_dataset(place.file, function):
                 return False
         return True
 
@@ -105,12 +106,45 @@ class Callers:
 
     def unrecorded_builder_reference(self, node: Node) -> FunctionUse | None:
         """Returns a reference to a function that builds the operator, where no call was recorded; None if all ran."""
+        if (use := next(self._unrecorded_lambda_uses(node), None)) is not None:
+            return use
         for file, function in self.stack_functions(node):
-            if _has_no_parameters(function):
+            if self._builds_one_dataset(file, function):
                 return None
             if (use := self.unrecorded_reference(file, function)) is not None:
                 return use
         return None
+
+    def _unrecorded_lambda_uses(self, node: Node) -> Iterator[FunctionUse]:
+        """Yields where a lambda with a name and parameters, which builds the operator, is named but was not called."""
+        for place in filter(None, (node.location, *node.calls)):
+            inside = self._call_at(place)
+            tree = self._draft.tree(place.file) if inside is not None else None
+            around = (
+                tree.around(inside, cst.FunctionDef, cst.Lambda) if tree is not None and inside is not None else None
+            )
+            if tree is None or not isinstance(around, cst.Lambda) or not parameters_of(around):
+                continue
+            match tree.parent(around):
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)]):
+                    for one in variable_nodes(tree.module):
+                        recorded = any(self._is_recorded(tree, place.file, up) for up in (one, *tree.ancestors(one)))
+                        if one.value == name.value and one is not name and not recorded:
+                            yield use_at(tree, place.file, one)
+
+    def _builds_one_dataset(self, file: str, function: cst.FunctionDef) -> bool:
+        """Whether a function builds the same dataset each time: it has no parameters, nor has a function around it.
+
+        A method may have `self`, if only one object of its class is made.
+        """
+        tree, names = self._draft.tree(file), parameters_of(function)
+        owner, around = class_of_method(tree, function), tree.around(function, cst.FunctionDef)
+        if names == ["self"] and owner is not None and around is None:
+            uses = uses_of(self._draft, file, owner)
+            makers = [tree.around(use.node, cst.FunctionDef) for use in uses if use.file == file]
+            once = len(uses) == len(makers) == 1 and not is_repeated(tree, uses[0].node)
+            return once and (makers[0] is None or not parameters_of(makers[0]))
+        return not names and (around is None or self._builds_one_dataset(file, around))
 
     def _unrecorded_references(self, file: str, function: cst.FunctionDef) -> Iterator[FunctionUse]:
         if function.name.value in _IMPLICITLY_CALLED:  # its callers cannot be found
@@ -148,12 +182,6 @@ def is_repeated(tree: SyntaxTree, node: cst.CSTNode) -> bool:
     function = tree.around(node, cst.FunctionDef)
     around = takewhile(lambda one: one is not function, tree.ancestors(node))
     return any(isinstance(one, _REPEATING) for one in around)
-
-
-def _has_no_parameters(function: cst.FunctionDef) -> bool:
-    """Whether a function has no parameters, not counting `self` or `cls`."""
-    names = parameters_of(function)
-    return not names[1:] if names[:1] in (["self"], ["cls"]) else not names
 
 
 _ONLY_SPEED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "deterministic"})

@@ -263,17 +263,19 @@ class FunctionUse:
     location: str  # file and line
 
 
-def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> list[FunctionUse]:
-    """Returns the uses of a function in its file, its package and the folders below.
+def uses_of(draft: Draft, file: str, function: cst.FunctionDef | cst.ClassDef) -> list[FunctionUse]:
+    """Returns the uses of a function, or of a class, in its file, its package and the folders below.
 
     For methods, and in other files, every attribute with that name counts. Uses of `__init__` are those of its class;
     uses of `__call__` are calls of instances in the same file.
     """
     tree, name = draft.tree(file), function.name.value
+    if isinstance(function, cst.ClassDef):
+        return _uses_of_name(draft, file, function.name, method=False, node=function)
     owner = class_of_method(tree, function)
     if owner is not None and name == "__init__":
-        return _uses_of_name(draft, file, owner.name, method=False, node=owner)
-    found = [_use(tree, file, one) for one in _exposing_decorators(function)]
+        return uses_of(draft, file, owner)
+    found = [use_at(tree, file, one) for one in _exposing_decorators(function)]
     if owner is not None and name == "__call__":
         return [*found, *_instance_calls(tree, file, owner)]
     return [*found, *_uses_of_name(draft, file, function.name, method=owner is not None, node=function)]
@@ -293,7 +295,7 @@ def _uses_of_name(
         nodes += [one for one in variables if owner is not None and tree.around(one, *bodies) is owner]
     else:
         nodes += [one for one in variables if _may_refer_to(tree, one, node)]
-    found = [_use(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
+    found = [use_at(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
     for other in _files_mentioning(draft, file, name.value):
         try:
             tree = draft.tree(other)
@@ -301,7 +303,7 @@ def _uses_of_name(
             continue
         nodes = [*_attributes(draft, tree, other, name.value, node), *_lookup_strings(tree, name.value)]
         nodes += [] if method else _imported_names(tree, name.value)
-        found += [_use(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
+        found += [use_at(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
     return found
 
 
@@ -390,9 +392,9 @@ def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterato
     for call in tree.nodes(cst.Call):
         match call.func:
             case cst.Name(value=last) | cst.Attribute(attr=cst.Name(value=last)) if last in names:
-                yield _use(tree, file, call)
+                yield use_at(tree, file, call)
             case cst.Call(func=cst.Name(value=made)) if made == owner.name.value:
-                yield _use(tree, file, call)
+                yield use_at(tree, file, call)
 
 
 def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
@@ -442,5 +444,6 @@ def text_of(draft: Draft, path: str) -> str:
         return ""
 
 
-def _use(tree: SyntaxTree, file: str, node: cst.CSTNode) -> FunctionUse:
+def use_at(tree: SyntaxTree, file: str, node: cst.CSTNode) -> FunctionUse:
+    """Returns the use at a node."""
     return FunctionUse(file, node, f"{os.path.basename(file)}:{tree.line(tree.start(node))}")

@@ -115,6 +115,16 @@ def test_shards_files_before_they_are_shuffled_and_read() -> None:
     assert made.global_batch_size == 32
 
 
+@pytest.mark.parametrize(("count", "reads"), [(3, "2"), (9, "tf.data.AUTOTUNE")])
+def test_reader_above_the_division_reads_as_many_files_everywhere(count: int, reads: str) -> None:
+    nodes = (Node("n0", "TFRecordDataset"), Node("n1", "batch", ("n0",), {"batch_size": 4}))
+    extra = {"n0": {"num_parallel_reads": "tf.data.AUTOTUNE"}}
+    text = emit(StandaloneParts(Pipeline(nodes), {"n0": files(count)}, {}, extra, processors=2)).text
+    assert f"tf.data.TFRecordDataset(dataset, num_parallel_reads={reads})" in text
+    assert ("num_parallel_reads=2 is written out" in text) is (count == 3)
+    assert f"num_parallel_calls={reads})" in text.partition("def indexed_dataset_fn")[2]
+
+
 def test_files_of_every_source_are_counted() -> None:
     nodes = (*(Node(name, "from_tensor_slices") for name in ("n0", "n1")), Node("n2", "concatenate", ("n0", "n1")))
     made = StandaloneParts(Pipeline(nodes), {"n0": files(24), "n1": files(12)})
@@ -211,6 +221,9 @@ def test_zip_of_dependent_inputs_is_sharded_downstream() -> None:
     [
         ("snapshot", "snapshot has no known distributed form"),
         ("batch 4 | unique", "unique behind batch"),
+        ("batch 4 | filter parse | prefetch 1", "filter behind batch"),
+        ("map augment | map parse | filter parse | take 2", "filter stands behind a map that draws"),
+        ("map augment | filter parse | batch 4 | take 2", "filter stands behind a map that draws"),
         ("batch 4 | shuffle 9 | take 2", "shuffle of whole batches"),
         ("filter keep | take 2", "draws random numbers or keeps state"),
         ("filter python | take 2", "keeps state"),

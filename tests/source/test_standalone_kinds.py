@@ -208,6 +208,7 @@ def test_service_dispatches_files_dynamically_and_repeats_in_the_training_proces
         ("skip 5 | batch 4", "only what stands behind skip"),
         ("batch 4 | take 5", "by their position"),
         ("snapshot | batch 4", "snapshot"),
+        ("repeat 2 | interleave read -1 | batch 4", "go on after its last repetition"),
     ],
 )
 def test_pipeline_that_the_service_cannot_split_is_refused(steps: str, reason: str) -> None:

@@ -171,7 +171,79 @@ train(make(9))
 validate(make(5))
 """
 
+CHOOSING = """def make(n, training):
+    FUNCTION
+    return range(n).map(chosen).batch(2)
+train(make(9, True))
+"""
+
+OBJECTS = """class Data:
+    def __init__(self, n):
+        self.n = n
+    def build(self):
+        ds = range(self.n).map(abs)
+        return ds.batch(2)
+train(Data(9).build())
+def test():
+    return Data(5).build()
+"""
+ONE_OBJECT = OBJECTS.replace("train(Data(9)", "data = Data(9)\ntrain(data").replace("Data(5)", "data")
+
+INPUT_FUNCTION = """def make(n):
+    def input_function():
+        return range(n).map(abs).batch(2)
+    return input_function
+train(make(9)())
+def test():
+    return make(5)()
+"""
+
 SCRIPTS = [
+    Script("a function chosen by a name, of which the other ran in no test",
+     CHOOSING.replace("FUNCTION", "chosen = abs if training else int"), BEHIND_THE_BATCH, "which of the two functions"),
+    Script("a function chosen under a condition",
+     CHOOSING.replace("FUNCTION", "chosen = int\n    if training:\n        chosen = abs"), BEHIND_THE_BATCH,
+     "one of several functions"),
+    Script("a function from a dictionary",
+     CHOOSING.replace("FUNCTION", "functions = {True: abs, False: int}").replace("(chosen)", "(functions[training])"),
+     BEHIND_THE_BATCH, "one of several functions"),
+    Script("a function by a name that is assigned once", CHOOSING.replace("FUNCTION", "chosen = abs"),
+     BEHIND_THE_BATCH, ("    return range(n).batch(2).map(chosen)",)),
+    Script("AUTOTUNE has a name under a condition only",
+     MIXED.replace("True", "False").replace("ds = ds.map", "if training: AUTO = tf.data.AUTOTUNE\n    ds = ds.map"),
+     (SetArgument("map", PARALLEL, -1),), ("    ds = ds.map(abs, num_parallel_calls=tf.data.AUTOTUNE)",)),
+    Script("a cache behind a branch that was skipped and may draw",
+     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)"), (Insert("batch", "cache", "c"),),
+     ("    if not training:", "        return ds.batch(8).cache()", "    return ds.batch(8)")),
+    Script("a cache behind branches of which one ran",
+     MIXED.replace("True", "2").replace("if training:", "if training == 1: ds = prepared(ds)\n    elif training:"),
+     (Insert("batch", "cache", "c"),), ("    if not (training == 1):", "        return ds.batch(8).cache()")),
+    Script("a cache behind a branch that was skipped and draws nothing",
+     MIXED.replace("True", "False").replace("shuffle", "take"), (Insert("batch", "cache", "c"),),
+     ("    return ds.batch(8).cache()",)),
+    Script("a cache behind a skipped branch whose condition calls a function",
+     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("if training", "if bool(training)"),
+     (Insert("batch", "cache", "c"),), "calls a function"),
+    Script("a cache in an attribute, behind a skipped branch",
+     METHODS.replace("def build(self)", "def build(self, flip=0)")
+     .replace(BATCH, f"        if flip:\n            self.dataset = self.dataset.map(len)\n{BATCH}"),
+     (Insert("batch", "cache", "c"),),
+     ("        if not flip:", "            self.dataset = self.dataset.batch(4).cache()")),
+    Script("a cache behind a skipped branch of the script", "augment, ds = False, range(9)\nds = ds.map(abs)\n"
+     "if augment:\n    ds = ds.map(len)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
+     "Above the cache is a condition"),
+    Script("a lambda with a name, which is called again, later",
+     "make = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\ndef test(): return make(5)\n",
+     (Insert("map", "cache", "c"),), "is also referenced at"),
+    Script("a lambda with a name, which is called once",
+     "make = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\n",
+     (Insert("map", "cache", "c"),), ("make = lambda n: range(n).map(abs).cache().batch(2)",)),
+    Script("a method of another object, later", OBJECTS, (Insert("map", "cache", "c"),),
+     ("    def build(self, rule=False):", "train(Data(9).build(rule=True))", "    return Data(5).build()")),
+    Script("a method of the same object, later", ONE_OBJECT, (Insert("map", "cache", "c"),),
+     ("    def build(self):", "        ds = range(self.n).map(abs).cache()")),
+    Script("a function within one that is called again, later", INPUT_FUNCTION, (Insert("map", "cache", "c"),),
+     "is also referenced at"),
     Script("flags: what both pass keeps its order and goes faster", FLAGS, (SetArgument("map#0", PARALLEL, 4),),
      ("    ds = ds.map(abs, num_parallel_calls=4)",), both=True),
     Script("shuffled and repeated in front of a map", REPEATED, CACHED_BEFORE, CACHED_THERE),
