@@ -16,8 +16,11 @@ from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.pipelines.op_types import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
 from pipetune.pipelines.where_to_cond import array_selections
 
-_WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate",
-                     "ResourceScatterAdd", "ResourceScatterNdUpdate", "ResourceScatterNdAdd"})  # fmt: skip
+_WRITES = frozenset(
+    {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceStridedSliceAssign"}
+    | {f"ResourceScatter{kind}" for kind in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")}
+    | {f"ResourceScatterNd{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")}
+)
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _TABLE_WRITES = frozenset({"LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2"})
 _TABLE_READS = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})

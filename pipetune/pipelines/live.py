@@ -293,15 +293,19 @@ def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
 
 def _deterministic_interleaves(order: list[Any], dataset: Any) -> dict[int, Value]:
     """Reads `deterministic` of parallel interleaves, by dataset id, from the graph: live objects do not keep it."""
-    parallel = [live for live in order if type(live).__name__ == "_ParallelInterleaveDataset"]
-    if not parallel:
+    # A reader with AUTOTUNE wraps one, too.
+    parallel = [one for one in order if type(getattr(one, "_impl", one)).__name__ == "_ParallelInterleaveDataset"]
+    if all(kind_of(one).op in READERS for one in parallel):
         return {}
     graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
     kernels = [node for node in graph.node if node.op.startswith("ParallelInterleaveDataset")]
-    if len(kernels) != len(parallel):
-        return {}
     words: dict[bytes, Value] = {b"true": True, b"false": False}
-    return {id(live): words.get(node.attr["deterministic"].s) for live, node in zip(parallel, kernels, strict=True)}
+    values = [words.get(node.attr["deterministic"].s) for node in kernels]
+    if len(set(values)) == 1:  # there are more in the graph, where two operators read one
+        values = values[:1] * len(parallel)
+    if len(values) != len(parallel):
+        return {}
+    return {id(one): value for one, value in zip(parallel, values, strict=True) if kind_of(one).op not in READERS}
 
 
 COMPLEMENT_CLASS = {"take": "_SkipDataset", "skip": "_TakeDataset"}

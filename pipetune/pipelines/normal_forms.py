@@ -181,9 +181,10 @@ def _slice(call: Call) -> list[Term]:
     begin, size = call.constant(1).reshape(-1).tolist(), call.inputs[2].value
     if size is None:
         raise CannotProve("computes an argument of Slice at run time")
+    rows = call.inputs[0].op == ROWS and call.inputs[0].attribute("count") is None
     entries: list[AxisIndex] = []
-    for start, count in zip(begin, size.reshape(-1).tolist(), strict=True):
-        whole = count == -1 or (count == UNKNOWN_ROWS and start == 0)
+    for axis, (start, count) in enumerate(zip(begin, size.reshape(-1).tolist(), strict=True)):
+        whole = count == -1 or (count == UNKNOWN_ROWS and start == axis == 0 and rows)
         if count == UNKNOWN_ROWS and not whole:
             raise CannotProve("depends on the number of rows of a batch")
         entries.append(("cut", start, None if whole else start + count, 1))

@@ -78,7 +78,9 @@ def _on_arrays(function: Callable[..., Any], kinds: Sequence[Any]) -> Callable[.
     def call(*given: Any) -> list[Any]:
         results = function(*map(_Argument, given))
         several = [] if results is None else results if isinstance(results, list | tuple) else [results]
-        return [np.asarray(one, kind) for one, kind in zip(several, kinds, strict=True)]
+        # As an eager tensor, an integer that does not fit wraps around, and results beyond those declared are dropped.
+        pairs = zip(several, kinds, strict=False)
+        return [np.asarray(one if kind is object else np.asarray(one), kind) for one, kind in pairs]
 
     return call
 

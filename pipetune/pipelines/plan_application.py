@@ -44,11 +44,12 @@ class Applier:
         source = live.read(dataset)
         result = dataset
         for plan in self._plans:
-            if plan.fingerprint == source.pipeline.fingerprint:
+            if plan.fingerprint == source.pipeline.fingerprint:  # the first: another may be of validation data like it
                 result = replay(source, apply_edits(source.pipeline, plan.edits))
                 self.applied += 1
                 self._on_applied(source.pipeline.name)
-            elif self.nearest is None or len(source.pipeline.nodes) > len(self.nearest[1].pipeline.nodes):
+                break
+            if self.nearest is None or len(source.pipeline.nodes) > len(self.nearest[1].pipeline.nodes):
                 self.nearest = (plan, source)
         self._served[id(dataset)] = (dataset, result)
         self._served[id(result)] = (result, result)

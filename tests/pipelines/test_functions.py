@@ -106,6 +106,9 @@ def test_variables_read_and_written() -> None:
     written = mapped(lambda x: variable.assign_add(x))
     assert written.writes_variables and written.reads_variables
     assert mapped(lambda x: tf.function(lambda y: variable.assign(y))(x)).writes_variables
+    several = tf.Variable([1, 2], dtype=tf.int64)
+    assert mapped(lambda x: several[:1].assign([x])).writes_variables
+    assert mapped(lambda x: several.scatter_max(tf.IndexedSlices([x], [0]))).writes_variables
     handle = variable.handle
     unnamed = mapped(lambda x: x + tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64))
     assert unnamed.writes_variables and not unnamed.stateless and not unnamed.only_draws

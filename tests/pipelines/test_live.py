@@ -120,6 +120,17 @@ def test_each_call_is_read_as_its_operator_with_arguments(name: str) -> None:
     assert node.op == op and given(node) == arguments
 
 
+def test_whether_an_interleave_is_in_order_is_read_beside_others() -> None:
+    def interleaved() -> Any:
+        return source().interleave(Dataset.range, num_parallel_calls=2, deterministic=False)
+
+    twice, files = interleaved(), tf.data.TFRecordDataset(["a", "b"], num_parallel_reads=tf.data.AUTOTUNE)
+    for dataset in (Dataset.zip((twice, twice.skip(1))), Dataset.zip((files, interleaved()))):
+        nodes = read(dataset)
+        assert [node.argument("deterministic") for node in nodes if node.op == "interleave"] == [False]
+        assert all("deterministic" not in node.arguments for node in nodes if node.op == "TFRecordDataset")
+
+
 def test_every_known_kind_exists_in_tensorflow() -> None:
     names = {type(make()).__name__ for make, _, _ in TRANSFORMS.values()}
     unseen = set(live.KINDS) - names

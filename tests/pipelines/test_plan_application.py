@@ -78,7 +78,8 @@ def test_missing_or_damaged_file_is_refused(tmp_path: Path) -> None:
 
 def test_applier_serves_every_dataset_of_the_plan() -> None:
     told: list[str] = []
-    plan = replace(plan_for(build(), *EDITS), more=(plan_for(build(size=5), EDITS[0]),))
+    unchanged = plan_for(build())  # of another dataset with the same pipeline
+    plan = replace(plan_for(build(), *EDITS), more=(plan_for(build(size=5), EDITS[0]), unchanged))
     applier = plan_application.Applier(plan, told.append)
     train, validation, other = build(), build(size=5), build(size=7)
     tuned = applier(train)
