@@ -14,7 +14,7 @@ from pipetune.capture.known_variables import KnownVariables, assigned_in
 from pipetune.capture.rebuilding import loops_at, source_at, spans, start_of
 from pipetune.pipelines import call_sites
 
-SHORTER = frozenset({"islice", "zip"})
+SHORTER = frozenset({"islice", "zip", "takewhile"})
 _MAKES_ITERATOR = frozenset({"iter", "__iter__", "as_numpy_iterator"})
 _ENDS = ("StopIteration", "OutOfRangeError")
 
@@ -75,7 +75,7 @@ class _Ways:
 
     way: WayOut | None = None
     exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`, or other end: the conditions of it
-    assigned: frozenset[str] = frozenset()  # variables, attributes and items that the loop assigns, as text
+    assigned: frozenset[str] = frozenset()  # what the loop, or a function that it may call, assigns, as text
     counters: Mapping[str, int | None] = field(default_factory=dict)  # as `_counters` returns them
 
 
@@ -88,7 +88,7 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     if loop is not None:
         called = {call_sites.called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
         exits = (*exits_of(loop.body), *([()] if called & SHORTER else []))
-        return _Ways(WayOut.FOR if exits else None, exits, assigned_in(loop), _counters(loop))
+        return _Ways(WayOut.FOR if exits else None, exits, assigned_in(loop) | _set_by_calls(tree), _counters(loop))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and call_sites.called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
@@ -97,6 +97,13 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     around, *outside = map(loops_at, read)
     handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))
     return _Ways(WayOut.NEXT if (around or any(outside)) and not handled else None)
+
+
+def _set_by_calls(tree: ast.Module) -> frozenset[str]:
+    """Returns the attributes and global variables that functions of a file assign, apart from `__init__`, as text."""
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name != "__init__"]
+    shared = {name for one in ast.walk(tree) if isinstance(one, ast.Global | ast.Nonlocal) for name in one.names}
+    return frozenset(shared).union(name for one in functions for name in assigned_in(one) if "." in name)
 
 
 def _is_made_once(tree: ast.AST, place: tuple[int, int]) -> bool:

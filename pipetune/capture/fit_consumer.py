@@ -18,6 +18,9 @@ from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 from pipetune.timing.steps import NO_CLOCK, InputRelay, StepRecorder
 
+_FUNCTIONS = ("train_function", "train_tf_function", "test_function", "predict_function")
+"""Attributes of a model for its compiled steps, None before the first one."""
+
 
 def steps_per_call(model: Any) -> int:
     """Returns `steps_per_execution`: a number in Keras 3, a variable in tf_keras (one per device under a strategy)."""
@@ -54,6 +57,12 @@ class FitConsumer:
         self._steps_per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
         self._multi_step_functions: dict[int, Any] = {}  # cached training functions with several steps per call
+        self._functions = {name: getattr(model, name) for name in _FUNCTIONS if hasattr(model, name)}
+
+    def put_functions_back(self) -> None:
+        """Gives the model the functions that it had: those traced while saving was switched off save no summaries."""
+        for name, function in self._functions.items():
+            setattr(self._model, name, function)
 
     @property
     def accepts_multi_step_calls(self) -> bool:
@@ -325,7 +334,7 @@ def callbacks_of(model: Any) -> ModuleType:
 
 def is_tf_keras(model: Any) -> bool:
     """Whether the model was created with tf_keras (Keras 2) rather than Keras 3."""
-    return any(base.__module__.startswith("tf_keras") for base in type(model).__mro__)
+    return any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
 
 
 def build_optimizer(model: Any) -> None:

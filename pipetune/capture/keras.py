@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import math
 import sys
 import time
 from types import FrameType, ModuleType
@@ -37,7 +38,9 @@ def describe_input(value: Any) -> str:
     arrays = tf.nest.flatten(value)
     if arrays and all(isinstance(one, np.ndarray | tf.Tensor) and one.ndim for one in arrays):
         return _arrays(arrays)
-    return f"Model.fit was given {type(value).__name__}, not a tf.data.Dataset"
+    owned = tensorflow_private.OwnedIterator  # not the class of one that is observed
+    kind = owned if isinstance(value, owned) else type(value)
+    return f"Model.fit was given {kind.__name__}, not a tf.data.Dataset"
 
 
 def _arrays(arrays: list[Any]) -> str:
@@ -222,6 +225,9 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
         # built through a coordinator: `coordinators` sees it
         return original(model, *args, **kwargs)
     if not isinstance(dataset, tensorflow_private.DatasetV2):
+        for iterator in script.iterators:
+            if iterator is dataset:  # tf_keras reads it in threads of TensorFlow: that is no loop of the script
+                iterator._pipetune_trains_after = math.inf
         with script.as_role("fit on other data"):
             script.notes.append(describe_input(dataset))
             return original(model, *args, **kwargs)
@@ -256,7 +262,7 @@ def _record_fit(script: ObservedScript, model: Any, dataset: Any, given: dict[st
     use.steps_per_epoch = given.get("steps_per_epoch")
     epochs, begun = given.get("epochs"), given.get("initial_epoch")
     use.epochs = epochs - begun if isinstance(epochs, int) and isinstance(begun, int) else None
-    use.restarts_iterator = not is_tf_keras(model)
+    use.restarts_iterator, use.epochs_certain = not is_tf_keras(model), False
     caller, called = call_sites.user_frame(sys._getframe())
     if caller is not None and called == "around_fit":  # called by the script, not by a library
         use.epochs_certain = is_read_once(caller, method="fit", data=use.variable)

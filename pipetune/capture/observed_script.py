@@ -313,7 +313,7 @@ class ObservedScript:
                 use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
             use.dataset = dataset
             self._attach(use)
-        elif role != "training" and use.role != "preview":
+        elif role != "training" and use.role != "preview" and (use.role, role) != ("evaluation", "validation"):
             return self._keep_use(use)  # its role is known already
         elif role != "preview":
             use.role, use.consumer_call = role, how

@@ -15,6 +15,7 @@ from pipetune.capture.patches import Patches
 from pipetune.pipelines import call_sites
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
 class ExitHandlers:
@@ -44,7 +45,8 @@ def describe_pending(frame: FrameType | None, handlers: int) -> str:
     """
     stack = traceback.walk_stack(frame) if frame is not None else ()
     standing = [one for one, _ in stack if not call_sites.is_library(one.f_code.co_filename)]
-    blocks = [name for one in standing for name in _open_blocks(one)]
+    functions = (one for one in standing if one.f_code.co_name not in _COMPREHENSIONS)  # which stand in a function, too
+    blocks = [name for one in functions for name in _open_blocks(one)]
     pending = ["its remaining code"] if standing else []
     counts = {"finally block": blocks.count("finally"), "with block": blocks.count("with"), "atexit handler": handlers}
     pending += [f"{count} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count]

@@ -40,7 +40,9 @@ class Snapshot:
         live = live_instances(lambda kind: is_variable_type(kind) or inherits(kind, *_TABLES))
         variables = [one for one in live if is_variable_type(type(one))]
         self.variables = [(one, one.numpy()) for one in variables if is_readable(one)]
-        self._tables = [(one, *_entries(one)) for one in live if not is_variable_type(type(one))]
+        tables = (one for one in live if not is_variable_type(type(one)))
+        # One in a graph has nothing to read.
+        self._tables = [(one, *_entries(one)) for one in tables if hasattr(one.resource_handle, "numpy")]
         self._python, self._numpy = random.getstate(), np.random.get_state()
         generator = tensorflow_private.op_seed_generator()
         self._op_seeds = generator.getstate() if generator is not None else None
@@ -149,6 +151,9 @@ def disable_saving(on_suppressed: Callable[[str], None]) -> Callable[[], None]:
     _disable(tf.saved_model, ("save",), "saved_model")
     _disable(tf.data.Dataset, ("save",), "Dataset")
     _disable(tf.summary, _SUMMARIES, "tf.summary", False)
+    stop = tf.profiler.experimental.stop  # it still ends the profile
+    _disabled.append((stop, stop.__code__, stop.__defaults__, stop.__kwdefaults__))
+    stop.__defaults__ = (False,)  # `save`
     watcher = ImportWatcher(_KERAS, _disable_keras).__enter__()
 
     def enable() -> None:

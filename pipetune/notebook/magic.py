@@ -99,6 +99,5 @@ def _remarks(tuning: CellTuning, tuned: TunedSession, name: str, namespace: dict
             "them again, or build the dataset in `with pipetune.record():`."
         )
     if tuned.plan is not None and tuned.plan.edits:
-        variable = dataset if dataset in namespace else "dataset"
         load = "" if "pipetune" in namespace else "import pipetune; "
-        yield f"To train with the plan: {load}{variable} = pipetune.apply_plan({variable}, {name}.plan)"
+        yield f"To train with the plan: {load}{tuning.variable} = pipetune.apply_plan({tuning.variable}, {name}.plan)"

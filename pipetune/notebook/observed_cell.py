@@ -22,6 +22,7 @@ import numpy as np
 
 from pipetune.capture import hooks, native_writers, protection
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
+from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.capture.protection import FileProtection
@@ -33,17 +34,29 @@ from pipetune.timing.iterators import free_iterators, shortened_pauses
 _MOST_BYTES = 64 * 2**20  # of one array, by judgement: what a step changes is a counter or a weight, no data set
 
 
+_MOST_ITEMS = 100_000  # in containers within others, by judgement: a history has a list for each metric
+_CONTAINERS = (list, dict, set, deque, tuple)
+
+
 class NamespaceCopy:
     """A copy of the names, and of the contents of the lists, dictionaries, sets and arrays that they refer to.
 
-    Objects of other kinds keep what is changed in them.
+    So are the lists, dictionaries and sets in those, as far as they are not long. Objects of other kinds keep what is
+    changed in them.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace, self._names = namespace, dict(namespace)
-        own = (value for name, value in namespace.items() if not name.startswith("__"))  # not `__builtins__`
+        own = [value for name, value in namespace.items() if not name.startswith("__")]  # not `__builtins__`
         values = {id(value): value for value in own if value is not namespace and _can_be_copied(value)}
-        self._contents = [(value, copy.copy(value)) for value in values.values()]
+        seen, items = {id(namespace)}, 0
+        for value in own:  # which grows
+            if type(value) in _CONTAINERS and id(value) not in seen and items + len(value) <= _MOST_ITEMS:
+                seen.add(id(value))
+                items += len(value)
+                values[id(value)] = value
+                own += value.values() if isinstance(value, dict) else value
+        self._contents = [(value, copy.copy(value)) for value in values.values() if type(value) is not tuple]
 
     def restore(self) -> None:
         """Binds the names as they were, and puts the contents back."""
@@ -64,6 +77,7 @@ def _can_be_copied(value: Any) -> bool:
 def _put_back(value: Any, content: Any) -> None:
     """Makes the contents of `value` those of its copy; what both have stays all the time, as others may use it."""
     if isinstance(value, np.ndarray):
+        value.flags.writeable = True  # as it was
         value[...] = content
     elif isinstance(value, dict):
         for key in value.keys() - content.keys():
@@ -266,6 +280,8 @@ class ObservedCell:
             self._thread.start()
         else:
             self._run_work(use, consumer)
+            if isinstance(consumer, FitConsumer):
+                consumer.put_functions_back()
             raise ScriptStopped
 
     def _in_thread(self, use: Consumption, consumer: LoopConsumer) -> None:

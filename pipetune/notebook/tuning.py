@@ -52,6 +52,8 @@ class CellTuning:
         self._started = time.monotonic()
         self.training = ""
         """What was taken for training, in words."""
+        self.variable = "dataset"
+        """The notebook's variable that holds the dataset that is trained on; "dataset" if none does."""
         self.kept: list[str] = []
         """Objects that hold the measured steps, as they cannot be restored."""
 
@@ -95,6 +97,8 @@ class CellTuning:
     def _work(self, use: Consumption, consumer: Consumer, script: ObservedScript) -> None:
         place = f", {use.file}:{use.line}" if use.file else ""
         self.training = Cells().named(f"{use.consumer_call} over {use.name}{place}")
+        if self._shell.user_ns.get(use.name) is use.dataset:
+            self.variable = use.name
         source = replay.read(use.dataset, name=use.name)
         if not source.pipeline.nodes:
             raise PipetuneError("No operator of the dataset can be read.")

@@ -13,7 +13,7 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
 
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, steps_per_call
+from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, is_tf_keras, steps_per_call
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import StepFailed
 from pipetune.core.results import RunFailed
@@ -98,6 +98,10 @@ def test_steps_per_execution_rounds_windows_up_to_whole_executions() -> None:
         before = int(model.steps)
         assert consumer.window(pairs(400), steps=steps, warmup=warmup).steps == 8
         assert int(model.steps) - before == 4 + 8 + 4
+
+
+def test_module_of_the_user_is_not_taken_for_tf_keras() -> None:
+    assert not is_tf_keras(type("Named", (Counting,), {"__module__": "tf_keras_models"})())
 
 
 def test_fit_arguments_are_used_in_windows() -> None:

@@ -83,6 +83,12 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for x in data:\n    for y in other:\n        pass\n    else:\n        break\n", WayOut.FOR),
     ("for n, x in zip(range(9), data):\n    pass\n", WayOut.FOR),
     ("for x in itertools.islice(data, 9):\n    pass\n", WayOut.FOR),
+    ("for x in itertools.takewhile(lambda x: True, data):\n    pass\n", WayOut.FOR),
+    ("class Trainer:\n    done = False\n    def step(self):\n        self.done = True\n    def train(self):\n"
+     "        for x in data:\n            self.step()\n            if self.done:\n                break\n"
+     "Trainer().train()\n", WayOut.FOR),
+    ("done = False\ndef step():\n    global done\n    done = True\nfor x in data:\n    step()\n    if done:\n"
+     "        break\n", WayOut.FOR),
     ("for n in ever:\n    next(iter(data))\n", WayOut.NEXT),
     ("def run():\n    it = iter(data)\n    for n in ever:\n        next(it)\nfor epoch in ever:\n    run()\n",
      WayOut.NEXT),

@@ -269,7 +269,7 @@ def test_validation_after_calls_is_counted_in_their_steps(name: str, when: str, 
 
 
 def test_written_variables_are_found_in_every_kind_of_inner_function() -> None:
-    names = ["in_while", "in_cond", "in_call", "in_reduce", "only_read", "applied"]
+    names = ["in_while", "in_cond", "in_call", "in_reduce", "only_read", "applied", "in_part", "at_index"]
     held = {name: tf.Variable([1.0], name=name) for name in names}
 
     @tf.function
@@ -285,6 +285,8 @@ def test_written_variables_are_found_in_every_kind_of_inner_function() -> None:
         inner(tf.constant([1.0]))
         for value in Dataset.range(3):
             held["in_reduce"].assign_add([tf.cast(value, tf.float32)])
+        held["in_part"][:1].assign([2.0])
+        held["at_index"].scatter_sub(tf.IndexedSlices([1.0], [0]))
         handle = tf.identity(held["applied"].handle)
         tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=0.1, delta=[1.0])
         return held["only_read"].read_value()

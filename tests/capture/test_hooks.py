@@ -173,6 +173,19 @@ def test_epochs_from_one_validation_to_the_next(often: int | list[int], every: i
     assert [use.every for use in found.script.uses if use.role == "validation"] == [every]
 
 
+def test_glance_says_nothing_of_how_often_a_library_calls_fit() -> None:
+    library: dict[str, Any] = {}
+    exec(compile("def train(model, data):\n    model.fit(data, epochs=3)", "/site-packages/own.py", "exec"), library)
+    text = "data = pairs()\ndef show(data):\n    for _ in data:\n        break\nshow(data)\ntrain(model, data)"
+    use = run_text(text, {"train": library["train"]}).use
+    assert (use.epochs, use.epochs_certain) == (3, False)
+
+
+def test_data_evaluated_before_fit_is_its_validation_data() -> None:
+    text = "train, check = pairs(), pairs()\nmodel.evaluate(check, verbose=0)\nmodel.fit(train, validation_data=check)"
+    assert run_text(text).roles == {"train": "training", "check": "validation"}
+
+
 @pytest.mark.parametrize(
     ("text", "epochs", "certain"),
     [
@@ -278,6 +291,13 @@ def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
     assert not found.begun
     (note,) = found.script.notes
     assert note.startswith("Model.fit was given ndarray (") and "not a tf.data.Dataset" in note
+
+
+def test_iterator_that_fit_reads_is_no_loop_of_the_script() -> None:
+    model = compiled(pytest.importorskip("tf_keras"))
+    found = run(lambda: model.fit(iter(pairs().repeat()), steps_per_epoch=60, verbose=0))
+    assert not found.begun
+    assert found.script.notes == ["Model.fit was given OwnedIterator, not a tf.data.Dataset"]
 
 
 @pytest.mark.parametrize("use", ["model.fit({}, verbose=0)\n", "for _ in {}:\n    pass\n"])

@@ -30,6 +30,8 @@ CASES = {
     "asynchronous": ("import asyncio\nasync def main():\n    async with asyncio.Lock():\n        look()\n"
         "asyncio.run(main())", "its remaining code and 1 with block did not run"),
     "without finally": ("try:\n    look()\nexcept ValueError:\n    pass", "its remaining code did not run"),
+    "in a comprehension": ("def train():\n    with open(__file__):\n        sum(len([look()]) for _ in 'a')\ntrain()",
+        "its remaining code and 1 with block did not run"),
     "behind a block": ("with open(__file__):\n    pass\nlook()", "its remaining code did not run"),
     "of the functions that it stands in, and no others": (
         "def train():\n    try:\n        look()\n    finally:\n        pass\n"

@@ -75,6 +75,8 @@ with writer.as_default():
     for name in ("image", "histogram", "audio", "text", "write", "graph", "flush"):
         attempt(getattr(tf.summary, name), "False", "tf.summary." + name)
     attempt(lambda: scalar("loss", 1.0, step=0), "False", "tf.summary.scalar")
+with tf.profiler.experimental.Profile("profile"):
+    tf.zeros([1])
 data = tf.data.Dataset.from_tensors((tf.zeros([4, 2]), tf.zeros([4, 1])))
 callbacks = [keras.callbacks.ModelCheckpoint("p.keras"), keras.callbacks.BackupAndRestore("backup")]
 attempt(lambda: model.fit(data, callbacks=callbacks, verbose=0) and None, "None",
@@ -96,7 +98,8 @@ def at_exit():
     last = seen[-1]
     enable()
     for save in (lambda: bound("v.keras"), lambda: save_model(model, "w.keras"), lambda: checkpoint.write("x"),
-                 lambda: late.save("y.h5"), lambda: save_signatures(model, "z")):
+                 lambda: late.save("y.h5"), lambda: save_signatures(model, "z"),
+                 lambda: tf.profiler.experimental.start("profile"), tf.profiler.experimental.stop):
         save()
     with writer.as_default():
         tf.summary.write("loss", 1.0, step=0)
@@ -154,5 +157,5 @@ def test_disabled_saving_writes_nothing_until_the_process_ends(tmp_path: Path) -
     told = json.loads((tmp_path / "result.json").read_text())
     assert told["last"] == "Model.save"
     assert told["files"] == ["events"], "what it had made"
-    assert told["again"] == ["v.keras", "w.keras", "x.data-00000-of-00001", "x.index", "y.h5", "z"], "on again"
+    assert told["again"] == ["profile", "v.keras", "w.keras", "x.data-00000-of-00001", "x.index", "y.h5", "z"]
     assert told["event"]

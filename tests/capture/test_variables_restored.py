@@ -130,6 +130,18 @@ def test_snapshot_copies_values_and_touches_neither_proxies_nor_graph_variables(
     assert held.tolist() == [1.0, 2.0]
 
 
+def test_tables_in_graphs_are_left_alone() -> None:
+    tables: list[Any] = []
+
+    def look_up(key: Any) -> Any:
+        tables.append(tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1))
+        return tables[-1].lookup(key)
+
+    tf.data.Dataset.range(2).map(look_up)
+    assert tables
+    protection.Snapshot().restore()
+
+
 @pytest.mark.usefixtures("all_objects_searched")
 def test_variable_frozen_in_the_garbage_collector_is_restored() -> None:
     number = tf.Variable(3)

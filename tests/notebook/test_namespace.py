@@ -37,6 +37,21 @@ def test_names_and_contents_are_put_back() -> None:
     assert (names["step"], names["gone"], "x" in names) == (1, 2, False)
 
 
+def test_contents_of_containers_in_others_are_put_back() -> None:
+    long = [[0]] * 100_001
+    names: dict[str, Any] = {"history": {"loss": [1.0], "seen": {1}}, "logs": ([2],), "long": long, "w": np.ones(2)}
+    before = NamespaceCopy(names)
+    names["history"]["loss"].append(2.0)
+    names["history"]["seen"].add(2)
+    names["logs"][0].clear()
+    long.append([1])
+    names["w"] += 1
+    names["w"].flags.writeable = False
+    before.restore()
+    assert names["history"] == {"loss": [1.0], "seen": {1}} and names["logs"] == ([2],) and len(long) == 100_001
+    assert names["w"].tolist() == [1.0, 1.0]
+
+
 def test_order_of_a_dict_is_put_back() -> None:
     losses, others = {"train": 1.0, "val": 2.0, "test": 3.0}, {"a": 1}
     before = NamespaceCopy({"losses": losses, "others": others})

@@ -115,6 +115,27 @@ def test_model_built_by_the_measured_fit_has_its_initial_weights(notebook: Noteb
     assert all(not np.any(slot) for slot in notebook.names["late"].optimizer.variables[2:])
 
 
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_step_that_was_traced_while_measured_writes_its_summaries_later(notebook: Notebook, library: str) -> None:
+    module = pytest.importorskip(library)
+    writer = tf.summary.create_file_writer("events")
+    count = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    class Model(module.Sequential):  # type: ignore[misc,name-defined]
+        def train_step(self, data: Any) -> Any:
+            with writer.as_default():
+                tf.summary.write("seen", count.assign_add(1), step=count)
+            return super().train_step(data)
+
+    model = notebook.names["model"] = Model([module.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    notebook.run("model.fit(data)")
+    model.fit(notebook.names["data"].take(3), verbose=0)
+    writer.close()
+    (file,) = Path("events").iterdir()
+    assert int(count) == 3 and sum(1 for _ in tf.data.TFRecordDataset(str(file))) == 1 + 3
+
+
 LOOP = """
 @tf.function
 def step(x, y):
