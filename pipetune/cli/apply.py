@@ -82,7 +82,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
             f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / name}",
         )
     patch = session.patch
-    if arguments.unproven and session.candidate is not None:
+    if arguments.unproven and session.candidate is not None and session.candidate.diff:
         patch = session.candidate.patch
     paths = {"results": folder, "session": session_file_of(str(path))}
     if patch is None or not patch.diff:
@@ -216,7 +216,7 @@ def _revert(named: Path | None) -> Answer:
 
 
 def _apply(session: Session, patch: PatchResult, paths: Mapping[str, Path], named: Path | None) -> Answer:
-    warnings = machine_warnings(session)
+    warnings = machine_warnings(session, patch)
     for text in warnings:
         print(f"pipetune: {text}", file=sys.stderr)
     edited = check_patch(patch).edited
@@ -237,13 +237,13 @@ def _apply(session: Session, patch: PatchResult, paths: Mapping[str, Path], name
     return Answer(data, lines(*shown), paths)
 
 
-def machine_warnings(session: Session) -> list[str]:
-    """Returns the warnings to show before the patch of this session is applied on this machine."""
+def machine_warnings(session: Session, patch: PatchResult) -> list[str]:
+    """Returns the warnings to show before this patch of the session is applied on this machine."""
     texts = []
     candidate = session.candidate
-    if candidate is not None and not (session.patch and session.patch.diff):
+    if candidate is not None and patch is candidate.patch:
         texts.append(f"The patch is not proven to be faster. {candidate.why}")
-    elif session.patch and session.patch.verified is None:
+    elif patch.verified is None:
         texts.append("The patch was not verified by running it.")
     machine = session.machine
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

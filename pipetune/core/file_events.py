@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipetune.core.undo import AnyPath, TooLarge, UndoJournal
+from pipetune.core.undo import AnyPath, TooLarge, UndoJournal, appends_only
 
 _current: UndoJournal | None = None
 _hooked = False
@@ -57,7 +57,7 @@ def _open(journal: UndoJournal, path: AnyPath, mode: str | None, flags: int | No
     if isinstance(path, int) or not (flags & _WRITING or set(mode or "") & set("wxa+")):
         return
     if not os.path.isdir(path):  # `tempfile` opens a folder to create an unnamed file
-        journal.before_write(path, appending=bool(flags & os.O_APPEND) and not flags & os.O_TRUNC)
+        journal.before_write(path, appending=appends_only(flags))
 
 
 def _link(journal: UndoJournal, source: AnyPath, target: AnyPath, at: int = -1, to: int = -1) -> None:

@@ -24,15 +24,19 @@ _PUBLIC_KEYS = frozenset(  # keys whose values come from pipetune or TensorFlow,
     | {"devices", "device", "processor", "system", "bottleneck", "sequential_segments", "version"}
     | {"cause", "cause_node", "allow", "without"}
 )
-_PATH_IN_TEXT = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[^\s/'\",;:()<>]+){2,}/?")
+_PATH_IN_TEXT = re.compile(
+    r"(?!https?:)\b[a-z]\w+://[^\s'\",;()<>]+"  # of a bucket: only pages of the web are public
+    r"|(?<![\w/.])(?:~|\.{1,2})?(?:/[^\s/'\",;:()<>]+){2,}/?"
+)
+_BELOW = r"(?:(?<=/)|/)[^\s'\",;:()<>]+"  # the rest of a path that begins with a secret
 _MIN_SECRET_LENGTH = 3  # hiding a shorter argument ("3") would remove digits from figures
 
 
 def redact(session: Session) -> Session:
     """Returns `session` without source text, paths and arguments; it can still be shown, compared and checked."""
     secrets = sorted(set(_secrets(session)), key=len, reverse=True)
-    texts = "|".join(re.escape(secret) for secret in secrets)
-    hidden = re.compile(rf"(?<!\w)(?:{texts})(?!\w)") if secrets else None
+    texts = "|".join(re.escape(secret) + ("" if secret.endswith("/") else r"(?!\w)") for secret in secrets)
+    hidden = re.compile(rf"(?<!\w)(?:{texts})(?:{_BELOW})?") if secrets else None
     return decode(Session, _clean(encode(_without_source(session)), hidden))
 
 
@@ -62,7 +66,7 @@ def _without_text(patch: PatchResult | None) -> PatchResult | None:
 def _secrets(session: Session) -> Iterator[str]:
     """Yields every path, script argument and text argument of an operator in the session."""
     command = session.command
-    words = list(command.arguments)
+    words = [part for word in command.arguments for part in (word, word.partition("=")[2])]  # --project=NAME
     paths = [command.script, command.module, command.directory, command.out]
     paths += [finding.file or "" for finding in (*session.findings, *session.advice)]
     candidate = session.candidate

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
 from pipetune.core.undo import FolderListing, PathState, RecordKind, current_state, list_folder, merge_states
 
@@ -206,6 +207,7 @@ def _read(left: Path, ended: float) -> _Records:
     for journal in sorted(left.glob("*.jsonl")):
         heartbeat = journal.stat().st_mtime
         mine: list[tuple[int, int, PathState]] = []  # with its generation
+        temporaries: list[str] = []
         generation, begun, closed = 0, -1, False
         for text in journal.read_bytes().splitlines():
             try:
@@ -226,13 +228,13 @@ def _read(left: Path, ended: float) -> _Records:
                 own.append((line["own"], line["at"]))
             elif "discard" in line:
                 own += [(original.path, at) for _, at, original in mine]
-                mine = []
+                mine, temporaries = [], []
             elif "listing" in line and line["names"] is not None:
                 if line["at"] <= records.listed.get(line["listing"], line["at"]):  # the first of all processes
                     records.listings[line["listing"]] = {name: tuple(file) for name, file in line["names"].items()}
                     records.listed[line["listing"]] = line["at"]
             elif "temporary" in line:
-                records.temporaries.append(line["temporary"])
+                temporaries.append(line["temporary"])
             elif "final" in line:
                 closed = True
                 for path, now in line["final"].items():
@@ -240,6 +242,7 @@ def _read(left: Path, ended: float) -> _Records:
         if not closed and ended - heartbeat <= _SILENT_SECONDS:  # final states are more exact than the time
             heartbeat = max(heartbeat, ended)
         records.last_heartbeat = max(records.last_heartbeat, heartbeat)
+        records.temporaries += temporaries
         # Without a "begin", the process was killed before a loop was known to train: it may have been in the last one.
         first = begun if begun >= 0 else generation
         found += [(at, original) for number, at, original in mine if number >= first]
@@ -281,7 +284,7 @@ class _Restorer:
 
     def restore(self, unlisted: tuple[str, ...]) -> None:
         originals = sorted(self._records.originals.values(), key=lambda one: one.path.count(os.sep))
-        with open(self._left / _PROGRESS, "a", encoding="utf-8") as progress:
+        with open(self._left / _PROGRESS, "ab", buffering=0) as progress:
             for original in [
                 *(one for one in originals if one.kind is RecordKind.FOLDER),
                 *(one for one in originals if one.kind not in (RecordKind.FOLDER, RecordKind.ABSENT, RecordKind.NAMED)),
@@ -289,8 +292,8 @@ class _Restorer:
             ]:
                 if original.path in self._begun[:-1]:
                     continue
-                progress.write(json.dumps(original.path) + ",")
-                progress.flush()
+                with contextlib.suppress(OSError):  # on a full disk nothing can be noted, but much can be restored
+                    progress.write(json.dumps(original.path).encode() + b",")
                 try:
                     self._restore_path(original)
                 except OSError as error:
@@ -300,8 +303,9 @@ class _Restorer:
                 _remove(path)
         self._find_unexplained(unlisted)
         named = [copy for _, copy in self._done.left_alone] + [copy for _, copy, _ in self._done.failed]
-        # Written atomically: copies that are not on this list are removed.
-        write_text(self._left / _REPORTED_COPIES, "\n".join(os.path.basename(copy) for copy in named if copy))
+        # Written atomically: copies that are not on this list are removed. On a full disk the next command continues.
+        with contextlib.suppress(PipetuneError):
+            write_text(self._left / _REPORTED_COPIES, "\n".join(os.path.basename(copy) for copy in named if copy))
 
     def _restore_path(self, original: PathState) -> None:
         path, now = original.path, current_state(original.path)

@@ -27,6 +27,11 @@ _NOTICEABLE_PAUSES = 0.02
 worth a search."""
 
 
+def two_digits(value: float) -> str:
+    """Returns a number with two significant digits, and all before the point: "0.12", "1.5", "15", "1,500"."""
+    return f"{value:.2g}" if abs(value) < 10 else f"{value:,.0f}"
+
+
 @dataclass(frozen=True)
 class Pause:
     """What an input that comes in bursts does again and again, such as one that loads a file at a time."""
@@ -35,8 +40,7 @@ class Pause:
     seconds: float  # of a pause
 
     def __str__(self) -> str:
-        seconds = f"{self.seconds:.2g}" if self.seconds < 10 else f"{self.seconds:.0f}"
-        return f"{seconds} s after every {self.elements:,} elements"
+        return f"{two_digits(self.seconds)} s after every {self.elements:,} elements"
 
     @property
     def seconds_per_element(self) -> float:

@@ -22,6 +22,7 @@ Child processes of the script are not tracked: their changes are kept.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import json
@@ -75,7 +76,7 @@ class RecordKind(enum.StrEnum):
 
 
 class TooLarge(OSError):
-    """A call of the script would change more data than can be copied; raised instead of performing the call."""
+    """A call of the script would change more than can be copied or recorded; raised instead of performing the call."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ def current_state(path: str) -> tuple[int, int, int, int] | None:
     return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
 
+def appends_only(flags: int) -> bool:
+    """Whether a file opened with `flags` is only appended to; one opened as "a+" is read, then often truncated."""
+    return bool(flags & os.O_APPEND) and not flags & (os.O_TRUNC | os.O_RDWR)
+
+
 def list_folder(folder: str) -> FolderListing | None:
     """Returns the files in `folder`; None if it does not exist or has too many files to compare."""
     found: dict[str, tuple[int, int, int]] = {}
@@ -148,7 +154,7 @@ class UndoJournal:
                 removed; else it is a file like any other.
 
         Raises:
-            OSError: the folder is not writable.
+            OSError: the folder is not writable, or the disk is full.
         """
         self._folder = os.path.realpath(folder)
         ignored = (self._folder, *map(os.path.realpath, ignored), "/proc", "/sys", "/dev")
@@ -158,6 +164,7 @@ class UndoJournal:
         self._owner = os.getpid()
         self._path = os.path.join(self._folder, f"{self._owner}.jsonl")
         self._lines = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._write()  # fails now if nothing can be recorded: the disk is full
         self._lock = threading.RLock()
         self._generations: deque[tuple[int, dict[str, PathState]]] = deque()
         self._generation = self._copied = self._copies = 0
@@ -297,8 +304,8 @@ class UndoJournal:
         with self._lock:
             original = PathState(f"{name}*", RecordKind.NAMED, names=tuple(there))
             if self._generations and os.getpid() == self._owner and original.path not in self._generations[-1][1]:
-                self._generations[-1][1][original.path] = original
                 self._write(original=asdict(original), at=time.time_ns())
+                self._generations[-1][1][original.path] = original
 
     def before_temporary(self, path: str, *, owned: bool) -> None:
         """`tempfile` will create `path`. If it is `owned`, Python removes it when the script ends."""
@@ -308,7 +315,8 @@ class UndoJournal:
         if owned or os.path.dirname(name) == self._temporary:  # but `mkdtemp(dir="runs")` creates a folder to keep
             with self._lock:
                 self._temporaries[name] = None
-                self._write(temporary=name)
+                with contextlib.suppress(TooLarge):  # then it is left behind if the process is killed
+                    self._write(temporary=name)
 
     # -- recording
 
@@ -334,7 +342,8 @@ class UndoJournal:
             if not self._generations:
                 self._own += 1
                 if self._own <= _MAX_NAMES:  # another process of the script may train already
-                    self._write(own=name, at=time.time_ns())
+                    with contextlib.suppress(TooLarge):  # it only explains the change
+                        self._write(own=name, at=time.time_ns())
                 return
             self._send_heartbeat()
             kept = self._generations[-1][1]
@@ -346,8 +355,8 @@ class UndoJournal:
             original = self._read_state(name, only, copying=copying)
             if original is None:
                 return
-            kept[original.path] = merge_states(filter(None, (known, original)))[original.path]
             self._write(original=asdict(original), at=time.time_ns())
+            kept[original.path] = merge_states(filter(None, (known, original)))[original.path]
             if original.copy and _is_database(os.path.join(self._folder, original.copy)):
                 self._keep_beside_database(name)
 
@@ -428,13 +437,20 @@ class UndoJournal:
 
     def _note_open_files(self) -> None:
         for descriptor, flags, size in self.open_files():
-            appending = bool(flags & os.O_APPEND) or self._copied + size > MAX_COPIED_BYTES
+            appending = appends_only(flags) or self._copied + size > MAX_COPIED_BYTES
             self._record_path(descriptor, only=RecordKind.APPENDED if appending else None)
         for name in writable_mappings():
             self._record_path(name)
 
     def _write(self, **line: Any) -> None:
-        os.write(self._lines, json.dumps(line).encode() + b"\n")
+        data = json.dumps(line).encode() + b"\n"
+        try:
+            written = os.write(self._lines, data)
+        except OSError as error:
+            raise TooLarge(error.errno, f"pipetune cannot record changes of files: {error.strerror}") from error
+        if written < len(data):  # the next line must not be appended to a part of this one
+            os.ftruncate(self._lines, os.fstat(self._lines).st_size - written)
+            raise TooLarge(errno.ENOSPC, "pipetune cannot record changes of files: the disk is full")
 
     def _send_heartbeats(self) -> None:
         """Updates the modification time of the journal file periodically, as a heartbeat of this process."""

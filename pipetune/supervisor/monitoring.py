@@ -85,7 +85,8 @@ class Interrupts:
         os.set_blocking(self._write_end, False)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self._previous[number] = signal.signal(number, self._count_signal)
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` ignores it
+                    self._previous[number] = signal.signal(number, self._count_signal)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -237,9 +238,9 @@ class ResultsFolder:
             for name in names:
                 if not self._is_link(name):
                     _link(f"{LATEST_LINK}/{name}", self.path / name)
-            _link(f"{RUNS}/{run.name}", self.path / LATEST_LINK)
+            self._link_latest(run)
             copied = False
-        except OSError:  # no links on this file system, or the user has a folder `latest`
+        except OSError:  # no links on this file system, or the user has a file, folder or link `latest`
             self._copy(run, names, own)
             copied = True
         for name in own - names:
@@ -254,8 +255,20 @@ class ResultsFolder:
             os.close(handle)
             shutil.copy(run / name, copy)
             os.replace(copy, self.path / name)
-        if os.path.islink(self.path / LATEST_LINK):
+        if self._has_latest_link:
             (self.path / LATEST_LINK).unlink()
+
+    def _link_latest(self, run: Path) -> None:
+        """Makes `latest` a link to the run; raises OSError if the user has something of this name."""
+        latest = self.path / LATEST_LINK
+        if os.path.lexists(latest) and not self._has_latest_link:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(latest))
+        _link(f"{RUNS}/{run.name}", latest)
+
+    @property
+    def _has_latest_link(self) -> bool:
+        latest = self.path / LATEST_LINK
+        return latest.is_symlink() and os.readlink(latest).startswith(f"{RUNS}/")
 
     def _published_names(self) -> set[str]:
         """The names in the folder that pipetune put there to show a run."""
@@ -289,7 +302,7 @@ class ResultsFolder:
         for name in names:
             shutil.copy2(self.path / name, run / name)
         try:
-            _link(f"{RUNS}/{run.name}", self.path / LATEST_LINK)
+            self._link_latest(run)
             for name in names:
                 _link(f"{LATEST_LINK}/{name}", self.path / name)
         except OSError:

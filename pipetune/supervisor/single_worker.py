@@ -54,6 +54,8 @@ def run_with_plan(
         conversation = watched.wait_and_end()
     if conversation.script_failed:
         sys.stderr.write(f"{conversation.script_failed.traceback.rstrip()}\n")
+    if conversation.script_exited and conversation.script_exited.detail:  # `sys.exit("why")`, which Python prints
+        sys.stderr.write(f"{conversation.script_exited.detail}\n")
     _raise_failure(conversation)
     return 130 if interrupts.count else conversation.exit_code
 

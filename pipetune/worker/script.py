@@ -81,7 +81,8 @@ def failed_exit(leaving: SystemExit) -> ScriptExited | None:
     """Returns the message about a script that left by `sys.exit`; None if it left successfully."""
     if leaving.code in (None, 0):
         return None
-    return ScriptExited(leaving.code) if isinstance(leaving.code, int) else ScriptExited(1, str(leaving.code))
+    code = leaving.code
+    return ScriptExited(int(code)) if isinstance(code, int) else ScriptExited(1, str(code))  # True is no JSON number
 
 
 def _compile(path: str, overlay: Mapping[str, str], compiler: Compile) -> types.CodeType:

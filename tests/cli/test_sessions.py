@@ -268,7 +268,7 @@ def test_apply_shows_both_versions_of_a_conflict(patched: Path, pipetune: Shell)
 
 def test_apply_warns_of_another_machine_and_of_an_unverified_patch(patched: Path, pipetune: Shell) -> None:
     one = session_file.load("reports/train")
-    assert apply.machine_warnings(one) == []
+    assert one.patch is not None and apply.machine_warnings(one, one.patch) == []
     elsewhere = replace(one, machine=replace(MACHINE, cores_affinity=64))
     session_file.save(with_part(elsewhere, "patch", verified=None), "reports/train/session.json")
     done = pipetune("apply")
@@ -323,6 +323,17 @@ def test_an_unproven_patch_is_applied_only_if_that_is_asked_for(unproven: Path, 
     assert (done.code, unproven.read_text()) == (0, AFTER)
     assert "pipetune: The patch is not proven to be faster. The time was over." in done.err
     assert (pipetune("apply --revert").code, unproven.read_text()) == (0, BEFORE)
+
+
+def test_an_unproven_patch_beside_one_for_validation_is_said_to_be_unproven(unproven: Path, pipetune: Shell) -> None:
+    one = session_file.load("reports/train")
+    candidate = one.datasets[0].candidate
+    assert candidate is not None and candidate.patch is not None
+    both = replace(one, patch=replace(candidate.patch, verification="Of validation."))
+    session_file.save(with_main(both, candidate=replace(candidate, patch=None)), "reports/train/session.json")
+    assert pipetune("apply --unproven --diff").code == 0
+    session_file.save(both, "reports/train/session.json")
+    assert "not proven to be faster" in pipetune("apply --unproven").err
 
 
 def test_a_session_with_an_unproven_patch_says_so_everywhere(unproven: Path, pipetune: Shell) -> None:

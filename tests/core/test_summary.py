@@ -101,6 +101,21 @@ def test_redacted_session_contains_no_user_data(secret: str) -> None:
     assert secret not in json.dumps(session_data(redact(session())))
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Files in data/cats are small.", "Files in withheld are small."),
+        ("acme is read slowly", "withheld is read slowly"),
+        ("gs://bucket/x/y.tfrecord", "withheld"),
+        ("s3://other/z.tfrecord of it", "withheld of it"),
+        ("See https://www.tensorflow.org/guide.", "See https://www.tensorflow.org/guide."),
+    ],
+)
+def test_paths_and_values_of_arguments_are_hidden_in_sentences(text: str, shown: str) -> None:
+    command = Command(script="train.py", arguments=("--dir", "data/", "--project=acme", "gs://bucket"))
+    assert redact(Session("0.1.0", command, notes=(text,))).notes == (shown,)
+
+
 def test_redacted_session_keeps_measurements() -> None:
     before, after = full(), json.loads(json.dumps(summary(redact(session()))))
     assert after["training"] == before["training"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -170,10 +171,12 @@ def test_discarded_journal_keeps_changes(own: Path, journals: Path) -> None:
     with recording(journals) as journal:
         journal.begin_generation()
         (own / "file").write_text("of a loop")
+        made = tempfile.mkdtemp()
         journal.discard()
         (own / "new").write_text("afterwards")
     done = restored(journals)
     assert done.restored == done.removed == []
+    os.rmdir(made)
     assert (own / "file").read_text() == "of a loop" and (own / "new").exists()
 
 
@@ -341,6 +344,62 @@ def test_change_of_too_large_file_is_blocked(
             stream.write("only its length is kept")
     done = restored(journals)
     assert writes.tree(own) == before and done.failed == []
+
+
+def fill_disk(left: int) -> None:
+    """Lets no file of this process become larger than `left` bytes."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # pytest's is a file too
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (left, left))
+
+
+@pytest.mark.parametrize("left", [0, 2000])
+def test_no_file_is_changed_without_a_record_on_a_full_disk(own: Path, journals: Path, left: int) -> None:
+    files = [own / f"file {number}" for number in range(40)]
+    for file in files:
+        file.write_text("precious")
+
+    def script() -> None:
+        if not left:
+            fill_disk(left)
+            assert undo.open_journal(str(journals)) is None
+            return
+        with recording(journals) as journal:
+            journal.confirm_training(journal.begin_generation())
+            journal.on_too_large = hold
+            fill_disk(left)
+            for file in files:
+                with contextlib.suppress(Held, undo.TooLarge):
+                    file.write_text("changed")
+
+    assert in_another_process(script) == 0
+    restored(journals)
+    assert {file.read_text() for file in files} == {"precious"}
+
+
+def test_script_writes_on_before_training_if_the_disk_of_the_journal_is_full(own: Path, journals: Path) -> None:
+    def script() -> None:
+        with recording(journals):
+            fill_disk(2000)
+            for number in range(80):
+                (own / f"file {number}").write_text("its own")
+            os.rmdir(tempfile.mkdtemp())
+
+    assert in_another_process(script) == 0
+    assert len(list(own.glob("file ?*"))) == 80
+
+
+def test_files_are_restored_on_a_full_disk(own: Path, journals: Path) -> None:
+    with in_training(journals):
+        (own / "file").write_text("of the loop")
+        (own / "new").write_text("of the loop")
+
+    def command() -> None:
+        fill_disk(len("precious"))
+        restored(journals)
+
+    assert in_another_process(command) == 0
+    assert (own / "file").read_text() == "precious" and not (own / "new").exists()
 
 
 def test_too_large_file_changed_before_training_is_reported(

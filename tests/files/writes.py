@@ -101,6 +101,7 @@ def _stream(mode: str, write: Callable[[Any, int], object], name: str = "file") 
 add("json", _stream("w", lambda stream, step: json.dump({"step": step}, stream)))
 add("pickle", _stream("wb", lambda stream, step: pickle.dump(step, stream)))
 add("append", _stream("a", lambda stream, step: stream.write(f"step {step}\n")))
+add("read and written anew", _stream("a+", lambda stream, step: (stream.seek(0), stream.truncate(), stream.write("n"))))
 add("exclusive", _stream("x", lambda stream, _: stream.write("new"), "new-{}"), prepare=_nothing)
 add("in place", _stream("r+b", lambda stream, step: (stream.seek(step), stream.write(b"changed in place"))))
 
@@ -108,6 +109,13 @@ add("in place", _stream("r+b", lambda stream, step: (stream.seek(step), stream.w
 @kind("log opened before", opened=lambda folder: open(folder / "file", "a"))  # noqa: SIM115
 def _(folder: Path, opened: Any, step: int) -> None:
     opened.write(f"a line of step {step}\n" * 100)
+    opened.flush()
+
+
+@kind("file opened before to be read and written anew", opened=lambda folder: open(folder / "file", "a+"))  # noqa: SIM115
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.truncate(0)
+    opened.write(f"step {step}\n")
     opened.flush()
 
 

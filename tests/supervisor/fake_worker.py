@@ -370,6 +370,10 @@ class Scenarios:
         self.fail()
         sys.exit(3)
 
+    def exits_with_a_message(self) -> None:
+        self.send(messages.ScriptExited(1, "no data"))
+        self.send(messages.WorkerFinished(3))
+
     def handles_ctrl_c(self) -> None:
         def finish(*_: object) -> None:
             print("saved after Ctrl-C", flush=True)

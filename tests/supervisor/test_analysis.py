@@ -190,6 +190,16 @@ def test_ctrl_c_keeps_measurements_and_writes_report(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_hangup_that_nohup_ignores_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.count == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("times", ["1", "2"])
 def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, times: str) -> None:

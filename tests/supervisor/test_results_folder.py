@@ -129,11 +129,20 @@ def test_foreign_files_are_kept(out: Path, links: bool) -> None:
     assert shown(out) == 2 and (out / "originals").is_dir()
 
 
-def test_existing_folder_named_latest_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "latest").mkdir()
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_what_the_user_has_named_latest_is_kept(tmp_path: Path, kind: str) -> None:
+    latest = tmp_path / "latest"
+    match kind:
+        case "folder":
+            latest.mkdir()
+        case "file":
+            latest.write_text("global_step100")
+        case "link":
+            latest.symlink_to("checkpoint-5")
+    before = latest.lstat()
     run(tmp_path, 1)
     run(tmp_path, 2)
-    assert shown(tmp_path) == 2 and (tmp_path / "latest").is_dir() and not (tmp_path / "latest").is_symlink()
+    assert shown(tmp_path) == 2 and os.path.samestat(latest.lstat(), before)
 
 
 def test_results_of_earlier_release_become_a_run(out: Path, links: bool) -> None:

@@ -57,6 +57,7 @@ RAN = "in: typed plan: plan.json arguments: ('--epochs', '3') group: True\n"
     [
         ("runs", 0, RAN, "pipetune: The plan is applied to train.\n"),
         ("raises", 3, "", TRACEBACK),
+        ("exits_with_a_message", 3, "", "no data\n"),
         ("handles_ctrl_c", 130, "saved after Ctrl-C\n", ""),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import Job, Mode
+from pipetune.core.messages import Job, Mode, ScriptExited, from_line, to_line
 from pipetune.worker import script
 
 TELL = """
@@ -127,6 +127,15 @@ def test_exception_of_script_is_propagated_without_own_frames(tmp_path: Path) ->
     assert shown.endswith("ValueError: no a\n")
     assert "KeyError: 'a'" in shown and "direct cause" in shown
     assert "worker/script.py" not in shown
+
+
+@pytest.mark.parametrize(
+    ("code", "exited"),
+    [(7, ScriptExited(7)), (True, ScriptExited(1)), ("no data", ScriptExited(1, "no data"))],
+)
+def test_failed_exit_can_be_sent(code: object, exited: ScriptExited) -> None:
+    failed = script.failed_exit(SystemExit(code))
+    assert failed is not None and from_line(to_line(failed)) == exited
 
 
 def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
