@@ -87,7 +87,7 @@ def distribute(
         return DistributedResult(kind, "", "", notes=(why, *written.notes), checks=checks, coverage=covered)
     order, no_index = _outcome(lambda: _check_index_order(chosen, written, tuned, checks, parameter))
     full, no_fill = _outcome(lambda: _check_filled_batches(written, checks, tuned, parameter))
-    delivered = _delivery_description(chosen, checks)
+    delivered = _delivery_description(chosen, checks, tuned)
     same = "Its functions and its element_spec are those of the tuned pipeline."
     known = replace(
         known,
@@ -106,7 +106,7 @@ def distribute(
         kind,
         written.text,
         str(path),
-        notes=(*guarantee, *written.notes, *_notes(chosen, checks), *filter(None, (order, full))),
+        notes=(*guarantee, *written.notes, *_notes(chosen, checks, written, tuned), *filter(None, (order, full))),
         checks=checks,
         companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
         coverage=covered,
@@ -182,8 +182,8 @@ def _epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, e
     return first.elements // size if drops else math.ceil(first.elements / size)
 
 
-def _delivery_description(kind: Kind, checks: Checks) -> str:
-    """Returns a sentence on what was delivered when the module was run, for its header."""
+def _delivery_description(kind: Kind, checks: Checks, tuned: Pipeline) -> str:
+    """Returns sentences on what was delivered when the module was run, for its header."""
     workers = ", ".join(str(check.workers) for check in checks)
     first = checks[0]
     how = f"by running it in one process as {workers} {'ranks' if kind.delivery is DeliveryMode.RANKS else 'workers'}"
@@ -191,17 +191,19 @@ def _delivery_description(kind: Kind, checks: Checks) -> str:
         how = f"by running a service with {workers} workers on one machine"
     if first.missing is None:
         return f"Checked {how}; the delivered elements were not counted. {first.why}"
+    unseen = batch_checks.uncounted(tuned) if first.counted == "elements" else ()
+    apart = f" What {' and '.join(unseen)} leaves out was not counted." if unseen else ""
     if first.everything:
         what = "files" if first.counted == "files" else "elements"
-        return f"Checked {how}: each delivered all {first.elements} {what}, every one once per epoch."
+        return f"Checked {how}: each delivered all {first.elements} {what}, every one once per epoch.{apart}"
     counted = {
         "elements": f"all {first.elements} elements were delivered, each once per epoch",
         "files": f"each of the {first.elements} files was read by one worker",
     }.get(first.counted, f"the first {first.elements} elements were delivered, each once")
-    return f"Checked {how}: {counted}."
+    return f"Checked {how}: {counted}.{apart}"
 
 
-def _notes(kind: Kind, checks: Checks) -> list[str]:
+def _notes(kind: Kind, checks: Checks, module: Standalone, tuned: Pipeline) -> list[str]:
     """Returns the notes for the user on incomplete last batches, uneven batches, and what could not be counted."""
     uneven = [str(check.workers) for check in checks if check.equal_batches is False]
     found: list[str] = []
@@ -209,10 +211,12 @@ def _notes(kind: Kind, checks: Checks) -> list[str]:
     if known:
         columns = zip(*((check.workers, check.dropped, check.filled) for check in known), strict=True)
         numbers, dropped, filled = (_joined([f"{value:,}" for value in column]) for column in columns)
+        set_there = any(node.argument("drop_remainder") for node in tuned if node.op in BATCHES)
+        drops = "drops" if set_there else "would drop"
         found.append(
-            f"of {known[0].elements:,} samples per epoch, drop_remainder drops {dropped} with {numbers} "
-            f"{'replicas' if kind.one_process else 'workers'}; with fill=True none is dropped and {filled} padding "
-            "rows are added"
+            f"of {known[0].elements:,} samples per epoch, drop_remainder {drops} {dropped} "
+            f"with {numbers} {'replicas' if kind.one_process else 'workers'}"
+            + (f"; with fill=True none is dropped and {filled} padding rows are added" if module.fills else "")
         )
     if uneven and kind.delivery is DeliveryMode.PARTS:
         found.append(

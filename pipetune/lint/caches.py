@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, SourceLocation
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, UNKNOWN, Node, SourceLocation
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.lint.dataset_use import DatasetUse, batch_size, is_repeat, nodes_with_op, reshuffles_each_epoch
 
@@ -83,19 +83,25 @@ def _reads_to_end(other: DatasetUse, cache: Node, *, owner: DatasetUse) -> bool:
     return _ending_operator(other, node) is None and not _stops_early(other, node)
 
 
+_AUTOTUNED = 16  # elements, by judgement: what a buffer of AUTOTUNE may hold
+
+
 def _read_ahead(use: DatasetUse, cache: Node) -> dict[str, int]:
     """Returns, for each operator downstream of a cache, how many of its elements wait in buffers when one leaves it."""
     ahead = {cache.id: 0}
     for node in use.pipeline.downstream(cache.id):
         waiting, size = max(ahead.get(name, 0) for name in node.inputs), batch_size(node)
-        if node.op in ("shuffle", "prefetch"):
-            buffer = node.argument("buffer_size")
-            waiting += buffer if isinstance(buffer, int) and buffer > 0 else 0
-        elif size is not None:
-            waiting //= size
-        elif not is_repeat(node) and operator_facts(node.op).count is not CountEffect.ONE_TO_ONE:
+        buffer = node.argument("buffer_size" if node.op in ("shuffle", "prefetch") else "num_parallel_calls")
+        held = _AUTOTUNED if buffer == AUTOTUNE else buffer if isinstance(buffer, int) else 0
+        if size is not None:
+            waiting = -(-waiting // size)
+        elif (
+            node.op not in ("shuffle", "prefetch")
+            and not is_repeat(node)
+            and operator_facts(node.op).count is not CountEffect.ONE_TO_ONE
+        ):
             waiting = 0
-        ahead[node.id] = waiting
+        ahead[node.id] = waiting + held
     return ahead
 
 

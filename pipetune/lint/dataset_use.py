@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pipetune.core.distribution import CapturedObject, InputDistribution, OriginalSharding
-from pipetune.core.operators import operator_facts
+from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
 
@@ -65,6 +65,11 @@ def batch_size(node: Node) -> int | None:
 def nodes_with_op(use: DatasetUse, op: str) -> Iterator[Node]:
     """Yields the operators of the pipeline whose method is `op`."""
     return (node for node in use.pipeline if node.op == op)
+
+
+def one_to_one(nodes: Iterable[Node]) -> bool:
+    """Whether each of these operators outputs one element for each that it gets."""
+    return all(operator_facts(node.op).count is CountEffect.ONE_TO_ONE for node in nodes)
 
 
 def is_repeat(node: Node) -> bool:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.core.storage import TfdsRead, tfds_reads
-from pipetune.lint.dataset_use import DatasetUse, batch_size, is_repeat, nodes_with_op, reshuffles_each_epoch
+from pipetune.lint.dataset_use import (
+    DatasetUse,
+    batch_size,
+    is_repeat,
+    nodes_with_op,
+    one_to_one,
+    reshuffles_each_epoch,
+)
 
 _MIN_MIXED_SHARE = 0.01  # minimum share of an epoch in the shuffle buffer: less is negligible
 
@@ -56,10 +63,12 @@ def find_mixed_epochs(use: DatasetUse) -> Iterator[Finding]:
         if repeat is None or use.is_evaluation or not isinstance(buffer, int) or buffer < 2:
             continue
         between, epoch = use.nodes_between(repeat.id, shuffle.id), use.pipeline[repeat.inputs[0]].cardinality
-        if any(node.op == "cache" for node in between) or not _is_finite(use, repeat):
+        # What is joined to other data may have to be repeated: backgrounds for all images, examples of a rare class.
+        apart = any(node.op == "cache" or len(node.inputs) > 1 for node in between)
+        if apart or not _is_finite(use, repeat):
             continue
         numbers = ""
-        if epoch > 0 and _one_to_one(between):
+        if epoch > 0 and one_to_one(between):
             if buffer < _MIN_MIXED_SHARE * epoch:
                 continue
             outstanding = f"{min(buffer, epoch):,} of {epoch:,} elements"
@@ -136,7 +145,7 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
         else:
             others = (*use.nodes_between(repeat.id, below.id), *use.pipeline.downstream(below.id))
             size, what = batch_size(below) or 1, "examples"
-        if not _one_to_one(others):
+        if not one_to_one(others):
             continue
         count, read = repeat.argument("count"), use.steps * size
         there = read if count in (None, INFINITE) or not isinstance(count, int) else min(read, count * has)
@@ -156,11 +165,6 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
                 "end where the data ends.",
                 "Put repeat() after batch().",
             )
-
-
-def _one_to_one(nodes: Iterable[Node]) -> bool:
-    """Whether each of these operators outputs one element for each that it gets."""
-    return all(operator_facts(node.op).count is CountEffect.ONE_TO_ONE for node in nodes)
 
 
 _CUTS = ("take", "skip")
@@ -217,7 +221,7 @@ def find_changing_subsets(training: DatasetUse) -> Iterator[Finding]:
             continue
         between = training.nodes_between(shuffle.id, take.id)
         kept = any(node.op == "cache" for node in (*between, *pipeline.downstream(take.id)))
-        if kept or any(map(is_repeat, between)) or not _one_to_one(between):
+        if kept or any(map(is_repeat, between)) or not one_to_one(between):
             continue
         yield finding_at(
             "subset-changes",
@@ -261,6 +265,6 @@ def _takes_other_examples(use: DatasetUse, reading: TfdsRead, take: Node) -> boo
     if not isinstance(count, int) or count <= 0 or 0 <= has <= count:
         return False
     between = use.nodes_between(reading.interleave.id, take.id)
-    if any(is_repeat(node) or reshuffles_each_epoch(node) for node in between) or not _one_to_one(between):
+    if any(is_repeat(node) or reshuffles_each_epoch(node) for node in between) or not one_to_one(between):
         return False
     return reading.shuffle is not None or (reading.cycle_length(use.pipeline) > 1 and count > reading.block_length)

@@ -20,8 +20,8 @@ from pipetune.lint.dataset_use import (
     DatasetUse,
     JobWorkers,
     batch_size,
-    is_repeat,
     nodes_with_op,
+    one_to_one,
     reshuffles_each_epoch,
     runs_python,
 )
@@ -204,8 +204,8 @@ def _short_last_batch(use: DatasetUse, found: InputDistribution) -> Iterator[Fin
     node = _last_batch_operator(use)
     if node is None or not found.shares or use.tolerates_empty_batches or node.argument("drop_remainder") is True:
         return
-    if any(is_repeat(below) for below in use.pipeline.downstream(node.id)):
-        return  # the strategy fills the last batch with rows of the next epoch
+    if not one_to_one(use.pipeline.downstream(node.id)):
+        return  # the next epoch fills the last batch, or a take or filter leaves it out
     rows, size = use.pipeline[node.inputs[0]].cardinality, batch_size(node)
     rest = rows % size if size and rows > 0 else 0
     if not rest or not size:
@@ -269,7 +269,13 @@ def _unseeded_shuffle(use: DatasetUse, known: OriginalSharding) -> Node | None:
     """
     if known.policy != "DATA":
         return None
-    return next((node for node in use.pipeline if node.op == "shuffle" and node.argument("seed") is None), None)
+    shuffles = (node for node in use.pipeline if node.op == "shuffle" and node.argument("seed") is None)
+    return next((node for node in shuffles if not _divided_above(use, node)), None)
+
+
+def _divided_above(use: DatasetUse, node: Node) -> bool:
+    """Whether the script divides the data upstream of `node`: the workers' orders are then of different elements."""
+    return any(above.op == "shard" for above in use.pipeline.upstream(node.id))
 
 
 def _inconsistent_shuffles(use: DatasetUse, known: OriginalSharding, workers: int) -> Iterator[Finding]:
@@ -293,7 +299,9 @@ def _inconsistent_shuffles(use: DatasetUse, known: OriginalSharding, workers: in
             "shuffle and set auto_shard_policy to OFF.",
         )
     loose = next((one for one in use.pipeline if one.argument("deterministic") is False), None)
-    if loose is not None and node is None:  # a count in one process does not show what overtakes what in several
+    if (
+        loose is not None and node is None and not _divided_above(use, loose)
+    ):  # a count in one process does not show what overtakes what in several
         yield finding_at(
             "shuffled-apart",
             loose,

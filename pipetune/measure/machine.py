@@ -156,7 +156,7 @@ def mounts(mountinfo: Path) -> Iterator[Mount]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        yield from path.read_text().splitlines()
+        yield from path.read_text(errors="surrogateescape").splitlines()  # names of mounts are bytes
     except OSError:
         return
 

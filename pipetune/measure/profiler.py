@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.edits import Edit, SetArgument, SetOption, apply_edits
+from pipetune.core.errors import CannotReplay
 from pipetune.core.operators import FLATTENING, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Stage
@@ -222,14 +223,14 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, full_cache
         RunFailed: the pipeline raised, or is empty.
     """
     pipeline = source.pipeline
-    run = _run(source, at_parallelism_one(pipeline, full_caches=full_caches), seconds)
+    run = _run(source, pipeline, seconds, full_caches=full_caches)
     counters = complete_counters(pipeline, run.counters, outputs=run.outputs, repeated=run.repeated)
     drained = [node.id for node in pipeline if _is_drained(pipeline, node, counters)]
     idle = frozenset(above.id for shuffle in drained for above in pipeline.upstream(shuffle))
     operators = {one.node: one for one in _operator_profiles(pipeline, counters, run.cpu_seconds, run.outputs, idle)}
     for shuffle in drained:
         above = Pipeline(pipeline.upstream(shuffle))
-        more = _run(source, at_parallelism_one(above, full_caches=full_caches), _DRAINED_SECONDS)
+        more = _run(source, above, _DRAINED_SECONDS, full_caches=full_caches)
         found = complete_counters(above, more.counters, outputs=more.outputs, repeated=more.repeated)
         visits = operators[shuffle].visits or 0.0
         operators[shuffle] = replace(operators[shuffle], ratio=1.0)
@@ -241,7 +242,7 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, full_cache
         cpu_seconds=run.cpu_seconds / run.outputs,
         wall_seconds=run.wall_seconds / run.outputs,
         first_seconds=run.first_seconds,
-        notes=() if run.counters else (no_model,),
+        notes=(*run.notes, *(() if run.counters else (no_model,))),
     )
 
 
@@ -254,7 +255,7 @@ def _is_drained(pipeline: Pipeline, node: Node, counters: Mapping[str, Counters]
 
 @dataclass(frozen=True)
 class _Run:
-    """A run of a pipeline at parallelism 1; seconds and counters are of what came after its first element."""
+    """A run, at parallelism 1 if it can be rebuilt; seconds and counters are of what came after its first element."""
 
     counters: Mapping[str, Counters]  # by node id
     outputs: int
@@ -262,11 +263,19 @@ class _Run:
     cpu_seconds: float  # of the process
     wall_seconds: float
     first_seconds: float  # from building the iterator to the first element
+    notes: tuple[str, ...] = ()
 
 
-def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float) -> _Run:
-    """Runs an edited pipeline alone, with the datasets of `source`; as `profile_input`."""
-    dataset = replay.replay(source, pipeline)
+def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float, *, full_caches: bool) -> _Run:
+    """Runs a pipeline alone, with the datasets of `source`; as `profile_input`."""
+    notes: tuple[str, ...] = ()
+    try:
+        edited = at_parallelism_one(pipeline, full_caches=full_caches)
+        dataset = replay.replay(source, edited)
+    except CannotReplay as error:
+        edited = apply_edits(pipeline, ORIGINAL_GRAPH_EDITS)
+        dataset = replay.replay(source, edited)
+        notes = (f"{error.message} So the costs were measured with as many parallel calls as the script makes.",)
     free_iterators()
     iterator: Any = None
     try:
@@ -280,7 +289,7 @@ def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float) -> _Run:
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
             first_seconds = time.perf_counter() - started
-            readings = _CounterSums(pipeline, repeated=repeated)
+            readings = _CounterSums(edited, repeated=repeated)
             readings.take(iterator, count=False)
             cpu, wall, count = time.process_time(), time.perf_counter(), 0
             polled, pause, draw = wall, 0.0, random.Random(0)
@@ -300,7 +309,7 @@ def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float) -> _Run:
     finally:
         del iterator
         free_iterators()
-    return _Run(readings.counters, count, repeated, cpu, wall, first_seconds)
+    return _Run(readings.counters, count, repeated, cpu, wall, first_seconds, notes)
 
 
 def stage_of(pipeline: Pipeline, node: Node) -> Stage:

@@ -31,7 +31,7 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
     """Returns the most bytes that operator `node` buffers, in addition to the element it works on.
 
     A prefetch and a shuffle hold their buffer (a shuffle at most all elements), parallel calls the results in flight,
-    an interleave its open readers, an in-memory cache everything.
+    a reader of several files its open readers with what they read ahead, an in-memory cache everything.
 
     Args:
         pipeline: the pipeline that contains `node`.
@@ -52,17 +52,39 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
             if node.argument("filename"):
                 return 0.0
             return (_elements(pipeline, node, profile) or 0) * out
-        case "interleave" | "flat_map" | "parallel_interleave":
-            ahead = _calls(node, cores) or node.op == "parallel_interleave"
-            cycle = integer_or(node.argument("cycle_length"), AUTOTUNE) if node.op != "flat_map" else 1
-            readers = DEFAULT_CYCLE_LENGTH if cycle <= 0 else cycle
-            return readers * READER_BYTES + (2 * readers * out if ahead else 0.0)
+        case "flat_map":
+            return READER_BYTES
+        case "interleave" | "parallel_interleave":
+            cycle = integer_or(node.argument("cycle_length"), AUTOTUNE)
+            ahead = _calls(node, cores) > 0 or node.op == "parallel_interleave"
+            files = _elements(pipeline, pipeline[node.inputs[0]], profile)
+            count, block = _elements(pipeline, node, profile), integer_or(node.argument("block_length"), 1)
+            return _bytes_of_readers(cycle, out, ahead=ahead, files=files, count=count, block=block)
+        case _ if (reads := node.argument("num_parallel_reads")) is not None:
+            files = integer_or(node.argument("files"), 0) or None
+            return _bytes_of_readers(
+                integer_or(reads, AUTOTUNE), out, files=files, count=_elements(pipeline, node, profile)
+            )
         case "map":
             return _calls(node, cores) * out
         case "batch" | "padded_batch" | "ragged_batch":
             return (1 + _calls(node, cores)) * out
         case _:
             return 0.0
+
+
+def _bytes_of_readers(
+    cycle: int, out: float, *, files: int | None, count: int | None, block: int = 1, ahead: bool = True
+) -> float:
+    """Returns the most bytes that readers of several files buffer.
+
+    With parallel calls twice as many as the cycle are opened in advance, and each buffers two blocks besides the
+    element it works on (TensorFlow's parallel_interleave_dataset_op.cc).
+    """
+    readers = (DEFAULT_CYCLE_LENGTH if cycle <= 0 else cycle) * (3 if ahead else 1)
+    readers = readers if files is None else min(readers, files)
+    held = readers * (2 * max(1, block) + 1) if ahead else 0
+    return readers * READER_BYTES + (held if count is None else min(held, count)) * out
 
 
 def by_operator(pipeline: Pipeline, profile: Profile, *, cores: float = 1.0) -> dict[str, float]:

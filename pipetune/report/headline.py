@@ -110,13 +110,15 @@ def validation_sentence(session: Session) -> str:
     others = [one for one in session.datasets if one is not result and one.role == "validation" and one.share]
     what = f"Validation on {words.clean(result.pipeline.name)}" if others else "Validation"
     text = f"{what}: its input runs {interval(gain, words.ratio).text} as fast ({gain.pairs} pairs of passes)"
+    patch, plan = session.patch, session.plan
+    trains = patch is not None and plan is not None and bool(patch.covered_part(plan).rewrites)
     if share:
-        after = words.percent(validation_share(share, training=gain.median))
+        speedup = session.training.speedup if trains and session.training is not None else None
+        faster = speedup.median if speedup is not None else 1.0  # training is, by the same patch
+        after = words.percent(validation_share(share, training=gain.median / faster))
         text += f" and takes {after} of the time instead of {words.percent(share)}"
     cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
     first = ", from the second pass on: the first one fills the cache" if cached else ""
-    patch, plan = session.patch, session.plan
-    trains = patch is not None and plan is not None and bool(patch.covered_part(plan).rewrites)
     alone = "" if trains else " The patch is for validation alone."
     names = words.joined([words.clean(one.pipeline.name) for one in others])
     too = words.percent(sum(one.share or 0.0 for one in others))

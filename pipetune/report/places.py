@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -68,7 +69,8 @@ class Places:
 
     def sentence(self, text: str) -> str:
         """A sentence of a session as a sentence to show; files in it relative to the folder, as elsewhere."""
-        return sentence(clean(text.replace(f"{self.base}/", "") if self.base else text))
+        base = self.base.rstrip("/")
+        return sentence(clean(re.sub(rf"(?<![\w./-]){re.escape(base)}/", "", text) if base else text))
 
     def foreign(self, text: str, *, lines: bool = False) -> str:
         """Text that may quote the user's source or paths (errors, tracebacks, diffs)."""

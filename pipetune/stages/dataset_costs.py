@@ -10,7 +10,7 @@ from typing import Any
 from pipetune.capture.consumption import Consumption
 from pipetune.core import element_counts
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
-from pipetune.core.results import DatasetCost, RunFailed, validation_share
+from pipetune.core.results import DatasetCost, RunFailed, two_digits, validation_share
 from pipetune.core.session import DatasetResult
 from pipetune.measure.caches import with_full_caches
 from pipetune.measure.epochs import run_epochs
@@ -38,7 +38,7 @@ def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float =
     results[0] = replace(results[0], cost=_training_cost(study, profile, results[0]))
     for index, (source, use) in enumerate(study.subject.other_datasets, start=1):
         cost = _other_cost(study, profile, source, use, left=end - time.monotonic())
-        epoch = results[0].cost.epoch_elements if results[0].cost else None
+        epoch = study.subject.use.steps_per_epoch or (results[0].cost.epoch_elements if results[0].cost else None)
         steps = use.every if use.every_in_steps else epoch and use.every * epoch
         results[index] = replace(results[index], cost=replace(cost, training_steps=steps))
     results = with_validation_shares(results, profile, most_saved=most_saved)
@@ -183,7 +183,7 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
             Finding(
                 VALIDATION_INPUT,
                 f"The input of validation takes at least {100 * share:.0f} % of the time for training and validation: "
-                f"{taken:.2g} s of {taken / share:.2g} s.",
+                f"{two_digits(taken)} s of {two_digits(taken / share)} s.",
                 f"--dataset {result.pipeline.name} analyzes it."
                 + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
                 result.file or None,
@@ -199,12 +199,12 @@ def second_input_findings(results: Sequence[DatasetResult], profile: Profile) ->
     for result in results:
         seconds = (result.cost.element_wall_seconds if result.cost is not None and result.in_turn else None) or 0.0
         if 0 < _SECOND_INPUT_SHARE * step <= seconds:
-            name, needs, whole = result.pipeline.name, 1000 * seconds, 1000 * step
+            name, needs, whole = result.pipeline.name, two_digits(1000 * seconds), two_digits(1000 * step)
             found.append(
                 Finding(
                     "second-input",
-                    f"Each training step takes an element of {name}, too. It needs up to {needs:.2g} ms of the "
-                    f"{whole:.2g} ms of a step, and is left as it is.",
+                    f"Each training step takes an element of {name}, too. It needs up to {needs} ms of the "
+                    f"{whole} ms of a step, and is left as it is.",
                     f"Apply the patch, if there is one, and analyze this dataset next: --dataset {name}.",
                     result.file or None,
                     result.line or None,

@@ -13,7 +13,7 @@ import time
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile, finding_at
-from pipetune.core.results import RunDynamics, RunFailed
+from pipetune.core.results import RunDynamics, RunFailed, two_digits
 from pipetune.core.time_plan import EPOCHS
 from pipetune.measure import epochs
 from pipetune.measure.caches import with_empty_caches
@@ -201,7 +201,7 @@ def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[
                 finding_at(
                     "epoch-pause",
                     shuffle if filling and shuffle else pipeline.output,
-                    f"Every epoch begins with a pause of {course.border_seconds:.2g} s, "
+                    f"Every epoch begins with a pause of {two_digits(course.border_seconds)} s, "
                     f"{100 * share:.0f} % of an epoch of {elements:,} elements"
                     + (": the shuffle buffer is refilled." if filling else "."),
                     "A repeat() directly after the shuffle lets TensorFlow fill the next epoch's buffer while "

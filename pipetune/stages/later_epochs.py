@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipetune.capture import findings
 from pipetune.core.pipeline import INFINITE
 from pipetune.core.profile import Profile, finding_at
-from pipetune.core.results import RunFailed
+from pipetune.core.results import RunFailed, two_digits
 from pipetune.measure.caches import FullCaches, with_full_caches
 from pipetune.rewrites.epoch_constancy import ends_early
 from pipetune.rewrites.rule import RuleContext
@@ -37,7 +37,7 @@ def profile_training(study: Study) -> Profile:
     seconds = full.seconds
     profile = take_profile(study, cache_seconds=seconds)
     share = _added_share(study, profile, seconds)
-    takes = f"which takes {'more than' if full.at_least else 'about'} {seconds:.2g} s"
+    takes = f"which takes {'more than' if full.at_least else 'about'} {two_digits(seconds)} s"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
         study.journal.update(training=None)  # of later epochs

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
 from pipetune.core.profile import Profile
-from pipetune.core.results import RunFailed, StepSeries
+from pipetune.core.results import RunFailed, StepSeries, two_digits
 from pipetune.core.time_plan import STEP_SERIES, Part
 from pipetune.stages.epochs import epoch_elements
 from pipetune.stages.profiling import ORIGINAL
@@ -46,7 +46,9 @@ def _series(study: Study, profile: Profile, plan: Plan, *, share: float) -> Step
     seconds, start = time_plan.seconds_for(STEP_SERIES), filling + (profile.first_element_seconds or 0.0)
     needed = start + FEWEST_STEPS * step
     if needed > seconds:
-        return StepSeries(why=f"{FEWEST_STEPS} steps need {needed:.2g} s, and {seconds:.2g} s were left for them.")
+        return StepSeries(
+            why=f"{FEWEST_STEPS} steps need {two_digits(needed)} s, and {two_digits(seconds)} s were left for them."
+        )
     fitting = int((share * time_plan.left(Part.INFORMATION) - start) / step)
     try:
         if not runner.seconds_around["training"]:  # this process has not trained yet: what is compiled now is not later
@@ -56,7 +58,7 @@ def _series(study: Study, profile: Profile, plan: Plan, *, share: float) -> Step
     except (RunFailed, StepFailed) as failure:
         return StepSeries(why=str(failure))
     if len(series.step_seconds) < FEWEST_STEPS:
-        return StepSeries(why=f"Only {len(series.step_seconds)} steps were taken in {seconds - filling:.2g} s.")
+        return StepSeries(why=f"Only {len(series.step_seconds)} steps were taken in {two_digits(seconds - filling)} s.")
     return replace(series, epoch_ends=max(series.epoch_ends, _counted_ends(study, len(series.step_seconds)), key=len))
 
 

@@ -12,7 +12,7 @@ from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Consent, Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.core.results import Outcome, RunFailed, validation_share
+from pipetune.core.results import Outcome, RunFailed, two_digits, validation_share
 from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
@@ -148,7 +148,10 @@ def _store_plan(
             for one in (without, plan)
         )
     if before < _LEAST_GAIN * after:
-        return RejectionReason.NOT_FASTER, f"A pass takes {after:.2g} s with it and {before:.2g} s without."
+        return (
+            RejectionReason.NOT_FASTER,
+            f"A pass takes {two_digits(after)} s with it and {two_digits(before)} s without.",
+        )
     filling = runner.seconds_to_fill(plan, written) or 0.0
     if time.monotonic() + filling + VALIDATION_PAIRS * (written + after) > end:
         return RejectionReason.NO_TIME, "There was no time to measure it in pairs."

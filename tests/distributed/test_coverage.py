@@ -208,6 +208,11 @@ def test_shuffle_then_take_is_compared_with_one_worker(tmp_path: Path) -> None:
     assert row.elements == 30
 
 
+def test_header_says_what_is_not_counted(tmp_path: Path) -> None:
+    result = written(live.read(tf.data.Dataset.range(100).batch(4).take(5)), tmp_path)
+    assert "each once per epoch. What take leaves out was not counted." in " ".join(result.module.split())
+
+
 def test_functions_of_the_main_script_are_copied_with_their_dependencies(tmp_path: Path) -> None:
     script = run_script(
         tmp_path / "train.py",
@@ -324,6 +329,15 @@ def test_pipeline_that_cannot_be_standalone_is_refused_with_the_reason(tmp_path:
     result = written(live.read(script["dataset"]), tmp_path)
     assert reason in result.notes[0]
     assert result.module == "" and not (tmp_path / "out.py").exists()
+
+
+def test_imported_function_whose_module_was_changed_is_refused(tmp_path: Path, helpers: Any) -> None:
+    """Another process imports the module as it is written."""
+    numbers = tf.data.Dataset.range(9)
+    assert written(live.read(numbers.map(helpers.augment)), tmp_path).module
+    helpers.SIZE = 4
+    result = written(live.read(numbers.map(helpers.augment)), tmp_path)
+    assert result.module == "" and "uses SIZE of coverage_helpers, which was changed" in result.notes[0], result.notes
 
 
 def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def test_dropped_and_filled_rows_are_reported_per_number_of_workers(
     assert any(note.startswith(dropped) for note in result.notes), result.notes
     one = emit(rows(), "mirrored", tmp_path)
     assert [(row.dropped, row.filled) for row in one.checks] == [(2, 6), (2, 4), (2, 6)]
-    assert any("with 2, 3 and 4 replicas" in note for note in one.notes)
+    would = "drop_remainder would drop 2, 2 and 2 with 2, 3 and 4 replicas; with fill=True"
+    assert any(would in note for note in one.notes)
     blended = emit(tf.data.Dataset.range(26).repeat().batch(8), "multiworker", tmp_path)
     assert blended.module and blended.checks[0].dropped is None
 
@@ -80,9 +81,17 @@ def test_tpu_module_has_fixed_shapes_and_predictions_of_every_row(tmp_path: Path
 
 def test_function_that_needs_full_batches_has_no_filled_variant(tmp_path: Path) -> None:
     fixed = tf.data.Dataset.range(26).batch(8, drop_remainder=True)
-    result = emit(fixed.map(lambda batch: tf.reshape(batch, [2, -1])), "multiworker", tmp_path)
+    result = emit(fixed.map(lambda batch: (batch, tf.reduce_sum(batch))), "multiworker", tmp_path)
     assert result.module and "fill=False" not in result.module
     assert any(note.startswith("last batches have no form that fills them") for note in result.notes), result.notes
+    assert not any("with fill=True none is dropped" in note for note in result.notes)
+
+
+def test_function_that_needs_the_rows_of_all_replicas_is_refused(tmp_path: Path) -> None:
+    """Eight numbers in two rows: of the four numbers of a replica, they would be rows of two."""
+    fixed = tf.data.Dataset.range(26).batch(8, drop_remainder=True)
+    result = emit(fixed.map(lambda batch: tf.reshape(batch, [2, -1])), "multiworker", tmp_path)
+    assert result.module == "" and "(2, 4) int64 becomes (2, 2) int64" in result.notes[0], result.notes
 
 
 @pytest.mark.parametrize("until", [1, 2])

@@ -28,6 +28,10 @@ FIRES = [
     ("range elements=99 | cache | shuffle 50 | batch 10 | take 5", {}, []),
     ("range elements=99 | cache | batch 10 | prefetch 2", {"steps": 7}, ["partial-cache n1"]),
     ("range elements=99 | cache | batch 10 | prefetch 3", {"steps": 7}, []),
+    ("range elements=99 | cache | batch 2 | prefetch -1", {"steps": 33}, ["partial-cache n1"]),
+    ("range elements=99 | cache | batch 10 | prefetch -1", {"steps": 9, "role": "validation"}, []),
+    ("range elements=99 | batch 10 | cache | map -1", {"steps": 9, "role": "validation"}, []),
+    ("range elements=99 | cache | map 9 | batch 10", {"steps": 9, "role": "validation"}, []),
     ("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 2}, ["partial-cache n1"]),
     ("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 3, "role": "validation"}, ["partial-cache n1"]),
 ]

@@ -23,6 +23,7 @@ FIRES = [
     (f"{ROWS} | repeat | shuffle 50", {}, ["epochs-blend n2"]),
     (f"{ROWS} | map | repeat 3 | map | shuffle 2 | batch 10", {}, ["epochs-blend n4"]),
     ("list_files | repeat | interleave | shuffle 50", {}, ["epochs-blend n4"]),
+    (f"a = {ROWS}; b = {ROWS}; zip a b elements=100 | repeat | shuffle 50", {}, ["epochs-blend n4"]),
     (f"{ROWS} | repeat | batch 32", {"steps": 3, "epochs": 9}, ["repeat-before-batch n1"]),
     (f"{ROWS} | repeat | map | batch 32 | prefetch 2", {"steps": 4, "epochs": 9}, ["repeat-before-batch n1"]),
     (f"{ROWS} | repeat | batch 32", {"steps": 4, "role": "validation"}, ["uneven-evaluation n1"]),
@@ -51,6 +52,10 @@ SILENT = [
     (f"{ROWS} | repeat 2 | cache | shuffle 50", {}),
     ("range elements=100000 | repeat | shuffle 500", {}),  # only a small share is mixed
     ("range elements=1 | repeat | shuffle 50", {}),
+    # another epoch of the backgrounds, of the rare class, not of all data
+    (f"a = {ROWS}; b = range elements=9 | repeat; zip a b elements=100 | shuffle 50", {}),
+    (f"a = range elements=9 | repeat 10; b = {ROWS}; concatenate a b | shuffle 50", {}),
+    (f"a = range elements=9 | repeat; b = {ROWS} | repeat; choose a b | shuffle 50", {}),
     ("from_generator | repeat | shuffle 50", {}),  # it may be infinite
     (f"{ROWS} | repeat | batch 32", {"epochs": 9}),  # epochs without a number of steps
     (f"{ROWS} | repeat | batch 20", {"steps": 5, "epochs": 9}),

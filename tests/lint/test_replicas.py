@@ -29,6 +29,8 @@ def mirrored(
         ("range elements=12 | batch 8", mirrored(4, 4, replicas=4, workers=2)),  # other workers have rows too
         ("range elements=12 | batch 8", InputDistribution("OneDeviceStrategy", 1, DATASET, batch=8)),
         ("range elements=12 | filter | batch 8", mirrored(4, 4)),  # unknown cardinality
+        ("range elements=12 | batch 8 | take 1", mirrored(4, 4)),  # full batches alone
+        ("range elements=12 | batch 8 | filter", mirrored(4, 4)),
         ("range elements=8 | batch 2", mirrored(how=FUNCTION, batch=2, replicas=2)),
         ("range elements=7 | batch 2 | repeat", mirrored(how=FUNCTION, batch=2, replicas=3)),
     ],

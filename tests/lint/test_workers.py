@@ -68,6 +68,10 @@ IN_ORDER = "list_files shuffle=False | interleave inner=TextLineDataset | batch 
         ("range | shard 4 | batch 4", ASKED, OriginalSharding(2, HALF), ["data-left-out n1"]),
         ("range | shard 2 | batch 4", STRATEGY, OriginalSharding(2, HALF, "DATA"), ["data-left-out n1"]),
         ("range | shard 2 | batch 4", ALONE, OriginalSharding(2, SAME), ["data-left-out n1"]),
+        # a seed would not help
+        ("range | shard 2 | shuffle 9 | batch 4", STRATEGY, OriginalSharding(2, HALF, "DATA"), ["data-left-out n1"]),
+        ("range | shard 2 | shuffle 9 | batch 4", STRATEGY, OriginalSharding(2, None, "DATA", "too long"), []),
+        (f"range | shard 2 | {LOOSE[8:]}", STRATEGY, OriginalSharding(2, FAIR, "DATA"), []),
         ("range | shard 1 | batch 4", ALONE, OriginalSharding(2, BOTH), ["data-repeated n1"]),
         ("range | batch 4", STRATEGY, OriginalSharding(2, ONE_IDLE, "FILE"), ["idle-workers n1"]),
         ("range | batch 4", STRATEGY, OriginalSharding(2, UNEVEN, "FILE"), ["uneven-workers n1"]),

@@ -143,6 +143,13 @@ def test_mount_with_a_space_in_its_name_is_read(tmp_path: Path) -> None:
     assert machine.memory_limit(root) == 4096
 
 
+def test_mount_whose_name_is_no_text_is_passed_over(tmp_path: Path) -> None:
+    root = version_2(tmp_path, {"memory.max": "4096"})
+    mounts = root / "proc/self/mountinfo"
+    mounts.write_bytes(b"29 25 8:1 / /mnt/caf\xe9 rw - ext4 /dev/sda1 rw\n" + mounts.read_bytes())
+    assert machine.memory_limit(root) == 4096
+
+
 def test_machine_without_groups_has_no_limits(tmp_path: Path) -> None:
     assert machine.groups("memory", tmp_path) == ()
     assert machine.cpu_quota(tmp_path) is None and machine.memory_limit(tmp_path) is None

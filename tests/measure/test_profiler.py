@@ -65,6 +65,23 @@ def test_parallel_operators_are_profiled_at_parallelism_one() -> None:
     assert operators["map"].cpu_seconds > operators["batch"].cpu_seconds / 4
 
 
+def test_what_cannot_be_rebuilt_is_profiled_with_its_own_parallel_calls() -> None:
+    parallel = Dataset.range(60).map(busy(1), num_parallel_calls=2)
+
+    class Unknown(Dataset):  # type: ignore[misc, name-defined]
+        element_spec = parallel.element_spec
+
+        def __init__(self) -> None:
+            super().__init__(parallel._variant_tensor)
+
+        def _inputs(self) -> list[Any]:
+            return [parallel]
+
+    found, operators = profile(Unknown().batch(4))
+    assert operators["batch"].visits == pytest.approx(1, rel=0.1)
+    assert "as many parallel calls as the script makes" in found.notes[0]
+
+
 def test_visits_ratios_and_bytes_of_operators() -> None:
     _, operators = profile(Dataset.range(64).map(busy(1)).filter(lambda x: x % 2 == 0).batch(4))
     assert operators["batch"].visits == pytest.approx(1, rel=0.05)

@@ -25,6 +25,20 @@ from tests.words import parse
         ("from_tensor_slices bytes=1k | map 4 bytes=600k", "map", 4 * 600e3),
         ("from_tensor_slices bytes=1k | map AUTOTUNE bytes=600k", "map", 2 * 600e3),  # as many as cores
         ("from_tensor_slices | interleave cycle_length=4 bytes=1k", "interleave", 4 * memory.READER_BYTES),
+        # measured: 36 elements, and 396 with blocks of 16
+        ("from_tensor_slices | interleave 4 cycle_length=4 bytes=1M", "interleave", 12 * memory.READER_BYTES + 36e6),
+        (
+            "from_tensor_slices | interleave 4 cycle_length=4 block_length=16 bytes=1M",
+            "interleave",
+            12 * memory.READER_BYTES + 396e6,
+        ),
+        (
+            "from_tensor_slices elements=2 | interleave 4 cycle_length=4 bytes=1M elements=5",
+            "interleave",
+            2 * memory.READER_BYTES + 5e6,
+        ),
+        ("TFRecordDataset num_parallel_reads=4 bytes=1M", "TFRecordDataset", 12 * memory.READER_BYTES + 36e6),
+        ("TFRecordDataset bytes=1M", "TFRecordDataset", 0),
         ("from_tensor_slices bytes=1k | batch 32 bytes=32k", "batch", 32e3),
     ],
 )

@@ -15,8 +15,10 @@ from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interv
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session, TrainingResult
 from pipetune.core.settings import Command
 from pipetune.report.blocks import Checks, Commands, Diff, Facts
+from pipetune.report.headline import headline
 from pipetune.report.page import page
 from pipetune.report.patch import why_no_patch
+from pipetune.report.places import Places
 from pipetune.report.step_times import step_times
 from tests.report import reading
 from tests.report import sessions as samples
@@ -277,6 +279,9 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     assert "Left as it was: validation_ds and validation_ds, with 30 % of the time" in several
     asked = claim(offering(changed, 1.5, 1.1, 1.9))
     assert (asked.big, asked.note) == ("1.50x", "with your approval")
+    trained = replace(tuned, datasets=(tuned.datasets[0], replace(validation, share=0.5)))  # and 1.36 times as fast
+    for one, after in ((trained, "24 %"), (with_part(trained, "training", speedup=None), "19 %")):
+        assert f"takes {after} of the time instead of 50 %" in " ".join(headline(one, Places()).details)
     text = summary_line(replace(changed, patch=tuned.patch))
     assert "validation: same elements; random draws come from the same distribution" in text
 
@@ -321,6 +326,8 @@ def test_what_gained_nothing_is_not_suggested():
 def test_sentences_name_files_as_the_tables_do():
     changed = with_main(samples.photos(), "diagnosis", bottleneck_sentence=f"map ({samples.INPUT}:24) is slow")
     assert sentences(changed, "why")[0] == "map (photo_input.py:24) is slow."
+    assert Places(base="/work").sentence("in /data/work/x") == "In /data/work/x."
+    assert Places(base="/").sentence("in gs://bucket/x and /data") == "In gs://bucket/x and /data."
 
 
 def test_a_module_is_called_as_one():

@@ -47,6 +47,12 @@ def test_every_line_fits() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+def test_one_core_is_no_cores() -> None:
+    known = with_main(sessions.photos(), "profile", files=FileUse(files=16, bytes_per_element=3.5e6))
+    text = printed(known, host_cores=1.0, worker_cores=1.0, **ALL_KNOWN)
+    assert "1 core feeds" in text and "delivers on 1 core " in text and "1 cores" not in text
+
+
 def test_hostile_names_harm_nothing() -> None:
     text = printed(sessions.hostile())
     assert "\x1b" not in text and "\u202e" not in text

@@ -114,3 +114,15 @@ def test_another_dataset_that_each_step_reads_is_told_where_it_takes_much_of_the
     (message,) = told(2.5)
     assert message.startswith("Each training step takes an element of others, too. It needs up to 2.5 ms of the 10 ms")
     assert told(0.4) == told(2.5, in_turn=False) == []
+    assert "up to 1,200 ms of the 10 ms" in told(1200)[0]
+
+
+def test_validation_follows_as_many_steps_as_fit_takes_in_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out = Consumption(Dataset.range(8), "held_out", "validation", "fit", every=2)
+    study = study_here(Dataset.range(1000), held_out)
+    study.subject.use.steps_per_epoch = 10
+    monkeypatch.setattr(stage, "_OTHERS_SECONDS", 0.0)
+    stage.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    training, validation = (result.cost for result in study.journal.session.datasets)
+    assert training is not None and training.epoch_elements == 1000
+    assert validation is not None and validation.training_steps == 20

@@ -10,12 +10,14 @@ import __future__
 
 import ast
 import builtins
+import contextlib
 import dis
 import enum
 import functools
 import inspect
 import linecache
 import math
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -129,6 +131,7 @@ def _tensor(value: Any) -> str:
 
 
 _MAIN = "__main__"
+_PLAIN = (bool, int, float, str, bytes, tuple, list, dict)
 _LATER_ANNOTATIONS = __future__.annotations.compiler_flag
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _STORES = frozenset({"STORE_NAME", "STORE_GLOBAL"})
@@ -185,6 +188,8 @@ class _Collected:
         path = _importable(value) or _importable(inner)
         if path is not None:
             module, qualified = path
+            if changed := next(_changed_globals(inner, set()), ""):
+                raise CannotExpress(f"It uses {changed} of {module}, which was changed after the import.")
             top = qualified.partition(".")[0]
             self._define(top, _from_import(module, top, top))
             return qualified
@@ -297,6 +302,46 @@ def _importable(value: Any) -> tuple[str, str] | None:
     if "<" not in qualified and owner is value:
         return name, qualified
     return next(((name, other) for other, found in vars(module).items() if found is value), None)
+
+
+def _changed_globals(function: Any, seen: set[str]) -> Iterator[str]:
+    """Yields plain globals of an imported function whose value is none that its module gives them: an import has not.
+
+    Functions of the same module that it calls are searched too; what a module computes is not compared.
+    """
+    if not isinstance(function, FunctionType) or not os.path.isfile(function.__code__.co_filename):
+        return
+    assigned = _assigned_literals(function.__code__.co_filename)
+    for name in sorted(_loaded(function.__code__) - seen):
+        seen.add(name)
+        value = function.__globals__.get(name)
+        if isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
+            yield from _changed_globals(value, seen)
+        elif isinstance(value, _PLAIN) and name in assigned and repr(value) not in assigned[name]:
+            yield name
+
+
+@functools.cache
+def _assigned_literals(file: str) -> dict[str, set[str]]:
+    """Returns the names that a file binds to literals alone, outside of functions, with the `repr` of each literal."""
+    found: dict[str, set[str]] = {}
+    computed: set[str] = set()
+    todo: list[ast.AST] = [_tree_of(file)]
+    while todo:
+        node = todo.pop()
+        literals: dict[ast.AST, str] = {}
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            with contextlib.suppress(ValueError, TypeError):
+                text = repr(ast.literal_eval(node.value))
+                literals = dict.fromkeys(node.targets if isinstance(node, ast.Assign) else [node.target], text)
+        for target, text in literals.items():
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, set()).add(text)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            computed.add(node.id)
+        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda)
+        todo += [] if inner else [one for one in ast.iter_child_nodes(node) if one not in literals]
+    return {name: texts for name, texts in found.items() if name not in computed}
 
 
 def _same(module: str, name: str, value: Any) -> bool:

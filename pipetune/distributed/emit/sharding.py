@@ -31,6 +31,7 @@ _IN_ORDER = {op for op in DIVIDED_UPSTREAM if operator_facts(op).order is OrderE
 _SAME_COUNT = {op for op in _IN_ORDER if operator_facts(op).count is CountEffect.ONE_TO_ONE}
 _EXPANDING = READERS | {op for op in DIVIDED_UPSTREAM if operator_facts(op).count is CountEffect.UNKNOWN}
 _SCALED = frozenset({"take", "skip"})
+_CHOOSING = frozenset({"ignore_errors", "unbatch", "unique"})  # by the values of elements, without a function
 BELOW_BATCH = (DIVIDED_UPSTREAM - BATCHES - _EXPANDING) | _SCALED | {"zip", "concatenate"}
 """Operators that treat the batches a replica gets as they treat its elements."""
 
@@ -77,14 +78,24 @@ def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_work
     after = tuple(dict.fromkeys(search.found))
     shared = {node.id for name in after for node in pipeline.upstream(name)} | set(after)
     by = "file" if all(name in sources and sources[name].yields_file_names for name in after) else "element"
+    drawn: set[str] = set()  # nodes whose elements have other values on each worker
     for node in (node for node in pipeline if node.id in shared):
         # What runs above the division must yield the same elements in the same order on every worker.
-        free = node.function is None or node.function.stateless or node.op in {"map", "from_generator"}
-        if not free:
+        steady = node.function is None or node.function.stateless
+        chooses = node.op in _CHOOSING or (node.function is not None and node.op not in {"map", "from_generator"})
+        below = not drawn.isdisjoint(node.inputs)
+        if chooses and not steady:
             raise CannotExpress(
                 f"The function of {node.title} draws random numbers or keeps state, and it would have to choose "
                 "the same elements on every worker: there are too few files to divide before it."
             )
+        if chooses and below:
+            raise CannotExpress(
+                f"{node.title} stands behind a map that draws random numbers or keeps state, and it would have to "
+                "choose the same elements on every worker: the data cannot be divided before it."
+            )
+        if below or not steady:
+            drawn.add(node.id)
     return replace(whole, after=after, by=by, shared=frozenset(shared), any_part=not search.by_position)
 
 
@@ -167,6 +178,8 @@ def _batches(pipeline: Pipeline, name: str) -> list[str]:
             raise CannotExpress(f"{node.title} behind batch counts or joins batches of another size.")
         return []
     found = [_batches(pipeline, above) for above in node.inputs]
+    if any(found) and node.op == "filter":
+        raise CannotExpress(f"{node.title} behind batch chooses whole batches, and may do so by their size.")
     if any(found) and not all(found):
         raise CannotExpress(f"{node.title} joins batches with single elements.")
     joined = [batch for part in found for batch in part]

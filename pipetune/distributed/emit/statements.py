@@ -79,7 +79,14 @@ class OperatorWriter:
 
     def extra(self, node: Node) -> dict[str, str]:
         """Arguments that the pipeline's values leave out, and their expressions."""
-        return dict(self.parts.extra_arguments.get(node.id, {}))
+        found = dict(self.parts.extra_arguments.get(node.id, {}))
+        if node.id in self.sharding.shared and found.get("num_parallel_reads") == "tf.data.AUTOTUNE":
+            found["num_parallel_reads"] = str(self.parts.processors)
+            self.notes.append(
+                f"num_parallel_reads={self.parts.processors} is written out in {node.op}: with AUTOTUNE it follows the "
+                "number of processors, and the order must be the same on every worker"
+            )
+        return found
 
     def row_numbers(self) -> str:
         """The dataset of the numbers of rows that are gathered further down."""

