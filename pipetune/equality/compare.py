@@ -154,7 +154,10 @@ def compare(
         CannotReplay: the edited pipeline cannot be built.
     """
     options = {name: value for name, value in edited.options.items() if source.pipeline.options.get(name) != value}
-    datasets = source.dataset, replay(source, edited)
+    try:
+        datasets = source.dataset, replay(source, edited)
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        raise CannotReplay(f"The plan cannot be built: {first_line(error)}") from error
     source, edited, notes = _with_short_skips(source, edited, most=elements // 8)
     found = _prove(
         (ComparedPipeline(source, source.pipeline), ComparedPipeline(source, edited)),

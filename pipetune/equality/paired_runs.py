@@ -29,6 +29,7 @@ _EXPANDING_ELEMENTS = 4  # source elements taken if each one becomes many downst
 _MIN_COPIES = 48  # source elements in the randomness check, at least
 MAX_RECORDED_BYTES = 256e6  # of recorded or kept elements, by judgement: more takes memory from the script
 _MAX_REPEATS = 1000  # of a small source, by judgement: each repetition restarts the pipeline upstream of the repeat
+_PASSING_ON = frozenset({"cache", "prefetch", "repeat", "shuffle", "with_options"})  # batches, whatever their sizes
 _MAX_GRAPH_BYTES = 16e6  # limit for rows stored as constants in a graph, which is copied for each run
 
 
@@ -318,8 +319,25 @@ class PairedRuns:
         return next(iter(sample.batch_sizes(self.sides[0].pipeline)), 1)
 
     @property
+    def keeps_remainders(self) -> bool:
+        """Whether rows that `drop_remainder` drops are compared, too: in another order, these are others.
+
+        Not where something behind the batches may need full ones, or where another number of epochs is in a batch.
+        """
+        behind = [
+            [below.op for below in side.pipeline.downstream(node.id)]
+            for side in self.sides
+            for node in side.pipeline
+            if node.op in sample.BATCHING and node.argument("drop_remainder")
+        ]
+        repeats = {ops.count("repeat") for ops in behind}
+        return self.safety == Safety.REORDERS and len(repeats) == 1 and _PASSING_ON.issuperset(itertools.chain(*behind))
+
+    @property
     def dropped_rows(self) -> int:
-        """How many rows `drop_remainder` drops in an epoch, at most: others in another order."""
+        """How many rows `drop_remainder` drops in an epoch, at most: others in another order; 0 if none are dropped."""
+        if self.keeps_remainders:
+            return 0
         pipeline, served = self.sides[0].pipeline, self.sample_size
         sizes = sample.batch_sizes(node for node in pipeline if node.argument("drop_remainder"))
         counted = len(self.recordings) == 1 and len(sizes) == len(sample.batch_sizes(pipeline)) == 1

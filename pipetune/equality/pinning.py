@@ -202,6 +202,7 @@ _WITHOUT_LIVE_STATE = {
 _PATH_INPUTS = {"CacheDataset": 1, "CacheDatasetV2": 1, "SnapshotDataset": 1, "SnapshotDatasetV2": 1,
           "SaveDataset": 1, "SaveDatasetV2": 1}  # fmt: skip
 _BUFFER_SIZE_INPUTS = {"ShuffleDataset": 1, "ShuffleDatasetV3": 1}
+_BATCHES = frozenset({"BatchDatasetV2", "ParallelBatchDataset", "PaddedBatchDatasetV2"})  # last input: drop_remainder
 
 
 _STOPPING = frozenset({"ZipDataset", "TakeDataset", "TakeWhileDataset", "DirectedInterleaveDataset"})
@@ -224,6 +225,7 @@ class PinningOptions:
     epochs: int | None = None  # count for infinite repeats; another is appended if the output ends all the same
     buffers: Mapping[int, int] = field(default_factory=dict)  # shuffle buffer size -> the size to use instead
     fixed_shuffles: tuple[bool, ...] = ()  # for each shuffle in turn, whether all epochs get the order of the first
+    keep_remainders: bool = False  # batches keep the rows that `drop_remainder` drops
 
 
 @dataclass(frozen=True)
@@ -337,6 +339,8 @@ class _GraphPinner:
             self._set_seed_inputs(node, nodes, place, inside=inside)
         if node.op in _BUFFER_SIZE_INPUTS and not inside:
             self._resize(node, nodes)
+        if node.op in _BATCHES and not inside and self.pins.keep_remainders:
+            node.input[len(node.input) - 1] = self._constant(nodes, tf.constant(False), inside=False)
         if node.op in _PATH_INPUTS:
             self._redirect(node, nodes, inside=inside)
         if node.op == "RepeatDataset" and not inside:
@@ -455,7 +459,7 @@ class _GraphPinner:
         (node,) = [node for node in self.graph.node if node.op == "_Retval"]
         while self.repeats.get(node.name, 0) >= 0:
             read = [above for name in node.input if (above := nodes.get(name.split(":")[0])) is not None]
-            above = [one for one in read if one.op == "Identity" or DATASET_OP.search(one.op)]
+            above = [one for one in read if any(map(_is_dataset, (one, *_upstream_of(one, nodes).values())))]
             if len(above) != 1 or node.op in _STOPPING:
                 return True
             (node,) = above
@@ -480,6 +484,10 @@ class _GraphPinner:
         node.attr["dtype"].type = value.dtype.as_datatype_enum
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
         return f"{node.name}:output:0" if inside else str(node.name)
+
+
+def _is_dataset(node: Any) -> bool:
+    return bool(DATASET_OP.search(node.op))
 
 
 def _upstream_of(node: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:

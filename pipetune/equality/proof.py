@@ -31,8 +31,8 @@ def difference(original: DrawnElements, candidate: DrawnElements, safety: Safety
         original: the run of the original pipeline.
         candidate: the run of the candidate.
         safety: under REORDERS elements are compared as multisets; under APPROXIMATE within `TOLERANCE`.
-        replaceable_rows: under REORDERS, how many rows may be replaced by others: in another order, other rows are in
-            the last batches that `drop_remainder` drops.
+        replaceable_rows: under REORDERS, how many rows may be replaced by others, but no more than half of them: in
+            another order, other rows are in the last batches that `drop_remainder` drops.
     """
     if safety == Safety.REORDERS:
         return _multiset_difference(original, candidate, replaceable_rows)
@@ -57,7 +57,7 @@ def _length_difference(original: DrawnElements, candidate: DrawnElements) -> str
 def _multiset_difference(original: DrawnElements, candidate: DrawnElements, spare_rows: int) -> str:
     before, after = Counter(original.hashes), Counter(candidate.hashes)
     missing, added = (before - after).total(), (after - before).total()
-    if missing <= spare_rows and added == missing:
+    if added == missing <= min(spare_rows, before.total() // 2):
         return ""
     return f"{missing} of {before.total()} elements are missing and {added} are new"
 
@@ -126,7 +126,12 @@ class EqualityProof:
         )
         # Functions that are called as one make the same draws in the same order, but in another function.
         merged = any(node.function is not None and node.function.first for node in runs.sides[1].pipeline)
-        self._pins = PinningOptions(runs.seed, counted_draws=merged, fixed_shuffles=self._fixed_shuffles())
+        self._pins = PinningOptions(
+            runs.seed,
+            counted_draws=merged,
+            fixed_shuffles=self._fixed_shuffles(),
+            keep_remainders=runs.keeps_remainders,
+        )
         self._random_ops: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._reproducible = True
         self.elements = 0
@@ -296,7 +301,7 @@ class EqualityProof:
         first, second, failure = self._compared("generated inputs", pins, until=until)
         if failure is None and not (first.complete and second.complete):
             return EqualityCheck("generated inputs", None, "time ran out", late=True)
-        self.elements = max(self.elements, len(first.hashes))
+        self.elements = max(self.elements, len(first.hashes) - len(first.errors))
         return failure
 
     def _structure(self, one: PinnedDataset, other: PinnedDataset) -> list[EqualityCheck]:
@@ -323,7 +328,7 @@ class EqualityProof:
         """Returns the check of two runs that agree."""
         both = min(len(first.hashes), len(second.hashes))
         whole = first.complete and second.complete
-        if both == 0 and not self._is_empty():
+        if self._shows_nothing(first, both):
             return self._no_element("values", whole=whole)
         if not whole and self._runs.whole_epochs:
             return EqualityCheck("values", None, f"time ran out after {_elements(both)}", late=True)
@@ -360,7 +365,7 @@ class EqualityProof:
             return failure
         both = min(len(first.hashes), len(second.hashes))
         whole = first.complete and second.complete
-        if both == 0 and not self._is_empty():
+        if self._shows_nothing(first, both):
             return self._no_element("epochs", whole=whole)
         if not whole:
             agree = "" if self._runs.whole_epochs else f"; the first {both} elements agree"
@@ -420,6 +425,10 @@ class EqualityProof:
     def _extended_until(self, share: float) -> float:
         """Returns `share`, or a tenth of the time limit from now if that is later."""
         return max(share, self._runs.elapsed + 0.1)
+
+    def _shows_nothing(self, run: DrawnElements, count: int) -> bool:
+        """Whether the first `count` elements of a run show nothing of the data: there is none, or each is an error."""
+        return all(map(is_error, run.hashes[:count])) and (count > 0 or not self._is_empty())
 
     def _is_empty(self) -> bool:
         """Whether the pipeline itself yields nothing, not only on this sample."""

@@ -189,7 +189,9 @@ def _has_side_effects(name: str, pipeline: Pipeline) -> bool:
 
 
 def _maps_upstream(op: str, pipeline: Pipeline) -> int:
-    return sum(above.op == "map" for node in pipeline if node.op == op for above in pipeline.upstream(node.id))
+    """Returns how many maps are upstream of operators of a kind, without those of the first part of a function."""
+    above = (one for node in pipeline if node.op == op for one in pipeline.upstream(node.id) if one.op == "map")
+    return sum(one.function is None or one.function.form is not FunctionVariant.HEAD for one in above)
 
 
 def expands_downstream(pipeline: Pipeline, node_id: str) -> bool:

@@ -17,15 +17,26 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from benchmarks.accuracy import grammar
-from pipetune.core.edits import Insert, Move, ReplaceFunction, Safety, SetArgument, SetOption
+from pipetune.core.edits import (
+    Insert,
+    Move,
+    ReplaceFunction,
+    Safety,
+    SetArgument,
+    SetOption,
+    SplitFunction,
+    apply_edits,
+)
+from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality import generated_inputs, proof, recordings
-from pipetune.equality.compare import compare_datasets
+from pipetune.equality.compare import compare, compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
 from pipetune.equality.sharing import ComparedPipeline
 from pipetune.pipelines import live
+from pipetune.probes import function_splitting
 from tests.equality.comparing import check_of, edited, image_draw, node, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -159,9 +170,18 @@ def batches_of_batches() -> Any:
     return Dataset.range(32).map(lambda x: x + 1).batch(8, drop_remainder=True).batch(4, drop_remainder=True)
 
 
+def only_errors() -> Any:
+    return numbers().map(lambda x: tf.debugging.check_numerics(tf.cast(x, tf.float32) / 0.0, "zero")).batch(4)
+
+
 @pytest.mark.parametrize(
     ("make", "plan"),
-    [(rare, "parallel map"), (windows_of_six, "prefetched cache"), (batches_of_batches, "parallel map")],
+    [
+        (rare, "parallel map"),
+        (windows_of_six, "prefetched cache"),
+        (batches_of_batches, "parallel map"),
+        (only_errors, "parallel map"),
+    ],
 )
 def test_sample_without_elements_is_no_proof(make: Callable[[], Any], plan: str) -> None:
     dataset = make()
@@ -359,6 +379,12 @@ def test_errors_at_the_same_element_are_equal() -> None:
     assert any("Both pipelines raise InvalidArgumentError at the same positions" in note for note in found.notes)
 
 
+def test_plan_that_tensorflow_does_not_build_cannot_be_replayed() -> None:
+    dataset = numbers().batch(4)
+    with pytest.raises(CannotReplay, match="The plan cannot be built"):
+        edited(dataset, SetArgument(node(dataset, "batch"), "batch_size", -1))
+
+
 def test_source_that_raises_is_compared_up_to_its_error() -> None:
     def generate() -> Any:
         yield from range(10)
@@ -386,6 +412,20 @@ def test_edit_behind_a_map_that_raises_is_unequal(chosen: Callable[[Any], Any], 
     edit = "cached map" if dataset is mapped else Move(live.read(dataset).pipeline.output.id, "n0")
     found = edited(dataset, edit)
     assert not found.equal and why in found.why
+
+
+def test_shuffle_moved_into_a_map_whose_second_part_raises_is_unequal() -> None:
+    def draw_and_raise(x: Any) -> Any:
+        double = 2 * x
+        drawn = tf.random.uniform([], maxval=2, dtype=tf.int64, seed=4)
+        return tf.constant(10, tf.int64) // (double - 6000) + drawn
+
+    source = live.read(Dataset.range(4000).map(draw_and_raise).shuffle(6, seed=5))
+    function = function_splitting.annotate_splits(source, source.pipeline)["n1"].function
+    assert function is not None and function.before_draws is not None
+    split = SplitFunction("n1", function.before_draws)
+    found = compare(source, apply_edits(source.pipeline, [split, Move("n2", split.head)]), STATISTICAL, elements=24)
+    assert not found.equal and "an element that raises an error would be computed later" in found.why
 
 
 @pytest.mark.one_core

@@ -149,6 +149,18 @@ def every_third_negative(x: Any) -> Any:
     return tf.where(x % 3 == 0, -x, x)
 
 
+def first_nine_negative(x: Any) -> Any:
+    return tf.where(x < 9, -x, x)
+
+
+def all_but_five(x: Any) -> Any:
+    return tf.where(x == 5, x, x + 100)
+
+
+def few(x: Any) -> Any:
+    return x % 100 < 20
+
+
 def frozen_draw(x: Any) -> Any:
     return tf.cast(x, tf.float32) + 0.5 + 0 * tf.random.normal([])
 
@@ -173,6 +185,19 @@ def map_last() -> Any:
         (
             lambda: same_numbers().map(lambda x: x).batch(16, drop_remainder=True),
             lambda: same_numbers().map(every_third_negative).batch(16, drop_remainder=True),
+            REORDERS,
+            "values",
+        ),
+        # no more than it drops, of rows that nobody can count beforehand
+        (
+            lambda: same_numbers().map(lambda x: x).filter(lambda x: x > -9).batch(16, drop_remainder=True),
+            lambda: same_numbers().map(first_nine_negative).filter(lambda x: x > -9).batch(16, drop_remainder=True),
+            REORDERS,
+            "values",
+        ),
+        (  # all but one row of the only batch
+            lambda: same_numbers().map(lambda x: x).filter(few).batch(16, drop_remainder=True).map(tf.negative),
+            lambda: same_numbers().map(all_but_five).filter(few).batch(16, drop_remainder=True).map(tf.negative),
             REORDERS,
             "values",
         ),

@@ -113,12 +113,14 @@ def test_variables_are_copies() -> None:
 
 
 def test_pinned_epochs_and_shuffle_buffers() -> None:
+    variable = tf.Variable(1, dtype=tf.int64)
     for dataset, times in (
         (numbers(2).repeat(), 3),
         (numbers(2), 3),
         (numbers(2).repeat(5), 6),  # two of the five, so that three passes over all of it take no longer
         (numbers(2).repeat(2), 6),
         (numbers(2).repeat().take(2), 3),  # it ends: who reads it begins again
+        (numbers(2).repeat().map(lambda x: x * variable), 3),
         (tf.data.Dataset.zip((numbers(2), numbers(2).repeat())).map(lambda one, _: one), 3),
     ):
         assert values(dataset, PinningOptions(epochs=3)) == [0, 1] * times
@@ -126,6 +128,19 @@ def test_pinned_epochs_and_shuffle_buffers() -> None:
     small = values(numbers(100).shuffle(100), PinningOptions(buffers={100: 2}))
     assert all(abs(position - value) < 50 for position, value in enumerate(small[:10]))
     assert pin(numbers().shuffle(7).shuffle(3)).buffers == (7, 3)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        lambda one, **kept: one.batch(2, **kept),
+        lambda one, **kept: one.batch(2, num_parallel_calls=2, **kept),
+        lambda one, **kept: one.padded_batch(2, [], **kept),
+    ],
+)
+def test_remainders_are_kept_in_all_batches(batches: Callable[..., Any]) -> None:
+    pinned = pin(batches(numbers(5), drop_remainder=True), PinningOptions(keep_remainders=True))
+    assert [int(x) for x in pinned.dataset.unbatch()] == list(range(5))
 
 
 def test_file_caches_are_redirected(tmp_path: pathlib.Path) -> None:
