@@ -73,8 +73,9 @@ class Move:
     def apply(self, pipeline: Pipeline) -> Pipeline:
         rest, node = _take_out(pipeline, self.node)
         moved = _insert(rest, replace(node, inputs=(self.after,)), after=self.after)
-        if node.op == "repeat":  # what it has passed has the elements of one pass
-            passed = {one.id for one in pipeline.downstream(node.id)} & {one.id for one in moved.upstream(node.id)}
+        if node.op == "repeat":  # what it has passed has the elements of one pass, or no longer
+            before, after = ({one.id for one in place.downstream(node.id)} for place in (pipeline, moved))
+            passed = before ^ after
             nodes = tuple(replace(one, cardinality=UNKNOWN) if one.id in passed else one for one in moved)
             moved = replace(moved, nodes=nodes)
         return moved

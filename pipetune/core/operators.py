@@ -209,7 +209,11 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         ),
         "CsvDataset": replace(_FILE_SOURCE, classes=("CsvDatasetV2",)),
         "SqlDataset": replace(_FILE_SOURCE, classes=("SqlDatasetV2",)),
-        "load": replace(_FILE_SOURCE, classes=("_LoadDataset",), parameters=_values("path")),
+        "load": replace(
+            _FILE_SOURCE,
+            classes=("_LoadDataset",),
+            parameters=(Parameter("path"), Parameter("reader_func", Role.FUNCTION)),
+        ),
         # One element in, one element out.
         "map": OperatorFacts(
             ("_MapDataset", "_ParallelMapDataset"),

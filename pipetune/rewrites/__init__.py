@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipetune.core.edits import NoProposal, Rewrite, Safety, apply_edits, named_operators
+from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, apply_edits, named_operators
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Node, Pipeline
@@ -97,9 +97,12 @@ def _obstacle(rewrite: Rewrite, context: RuleContext, idle: Mapping[str, Node]) 
 
 
 def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:
-    """Returns the rewrite as REORDERS if TensorFlow's fusion of shuffle and repeat then changes a seeded order."""
-    if rewrite.safety >= Safety.REORDERS or not any(node.op == "shuffle" for node in context.pipeline):
+    """Returns the rewrite as REORDERS if TensorFlow's fusion of shuffle and repeat then changes a seeded order.
+
+    An APPROXIMATE one needs the consent to another order, too.
+    """
+    if Consent.REORDER in rewrite.consents or fused_shuffles(edited) == fused_shuffles(context.pipeline):
         return rewrite
-    if fused_shuffles(edited) == fused_shuffles(context.pipeline):
-        return rewrite
-    return replace(rewrite, safety=Safety.REORDERS, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))
+    safety, needs = max(rewrite.safety, Safety.REORDERS), rewrite.needs
+    needs |= {Consent.REORDER} if safety is not Safety.REORDERS else set()
+    return replace(rewrite, safety=safety, needs=needs, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))

@@ -107,8 +107,8 @@ def propose_batch_first(
 def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], context: RuleContext) -> Rewrite:
     """Returns a rewrite that first moves `maps`, nearest first, after `batch`, and then does what `rewrite` does.
 
-    The maps keep their order, and each is called once per batch. The rewrite asks for consent to other draws where its
-    class asks for consent to something else only.
+    The maps keep their order, and each is called once per batch. The rewrite asks for consent to other draws, or to
+    another order, where its class asks for consent to something else only.
     """
     edits: list[Edit] = []
     calls = [_on_batches(node) for node in maps]
@@ -122,9 +122,11 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
     inexact = {name for known in calls for name in known.inexact}
     drawing = any(map(draws_random_numbers, maps))
-    reorders = short_batch_may_overtake(batch, maps, context)
+    reorders = rewrite.safety is Safety.REORDERS or short_batch_may_overtake(batch, maps, context)
     own = Safety.REORDERS if reorders else Safety.STATISTICAL if drawing else Safety.EXACT
     safety = max(rewrite.safety, Safety.APPROXIMATE if inexact else own)
+    hidden = {Consent.REORDER: reorders and safety > Safety.REORDERS}
+    hidden[Consent.STATISTICAL] = drawing and safety > Safety.STATISTICAL
     notes = list(_numeric_notes(inexact, zero_signs=any(known.zero_signs for known in calls)))
     if any(known.form is FunctionVariant.VECTORIZED for known in calls):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")
@@ -136,7 +138,7 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
         rewrite,
         safety=safety,
         edits=(*edits, *rewrite.edits),
-        needs=frozenset({Consent.STATISTICAL} if drawing and safety > Safety.STATISTICAL else ()),
+        needs=frozenset(consent for consent, needed in hidden.items() if needed),
         notes=(*notes, *rewrite.notes),
     )
 

@@ -19,14 +19,13 @@ from pipetune.core.edits import (
     ReplaceFunction,
     ReplaceSource,
     Rewrite,
-    Safety,
     SetArgument,
     apply_edits,
 )
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.operators import FLATTENING, FUSED_SHUFFLE, fused_shuffles, operator_facts
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, Value
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
@@ -60,8 +59,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         return error.message
     if (twice := _repeated(node.id for node in edited)) is not None:
         return f"{twice} would be inserted twice"
-    safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
-    python_repeats = any(Consent.PYTHON_CACHE in rewrite.needs for rewrite in chosen)
+    consents = frozenset(consent for rewrite in chosen for consent in rewrite.consents)
     # A comparison detects no conflict over shuffles, because it gives both pipelines the same orders, and none over
     # training, because nothing trains while it is made.
     return (
@@ -71,10 +69,10 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         or _replaced_twice(chosen)
         or _source_replaced(chosen, edited)
         or _row_index_conflict(edited)
-        or _cache_conflict(context, edited, safety, python_repeats=python_repeats)
+        or _cache_conflict(context, edited, consents)
         or _interleave_conflict(context, edited)
         or _remainder_conflict(context, edited)
-        or _fusion_conflict(context, edited, safety)
+        or _fusion_conflict(context, edited, consents)
         or _error_conflict(context, edited)
         or _restart_conflict(context, edited)
         or _reading_conflict(context, edited)
@@ -114,13 +112,13 @@ def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
     return ""
 
 
-def _fusion_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> str:
+def _fusion_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[Consent]) -> str:
     """Returns why TensorFlow must not begin or cease to fuse a shuffle and a repeat; "" if it does not, or may.
 
     The fusion changes the order of later epochs, and an operator that selects by position then outputs other elements.
     """
     before, after = fused_shuffles(context.pipeline), fused_shuffles(edited)
-    if before != after and safety < Safety.REORDERS:
+    if before != after and Consent.REORDER not in consents:
         return FUSED_SHUFFLE
     for pipeline, names in ((context.pipeline, before - after), (edited, after - before)):
         within = replace(context, pipeline=pipeline)
@@ -198,39 +196,63 @@ def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
 
 
 def _reading_conflict(context: RuleContext, edited: Pipeline) -> str:
-    """Returns why a shuffle must be read as far ahead of what stops early as it was before; "" if it is, or may not.
+    """Returns why what stops early must be read ahead of, or not, as it was before; "" if it is, or may not.
 
-    Each restart that is read ahead takes a seed, which a later epoch would have had.
+    Each restart of a shuffle that is read ahead takes a seed, which a later epoch would have had. A cache is complete
+    once it has been read to its end, and then no later epoch has other elements.
     """
-    before, after = map(_restarts_read_ahead, _before_and_after(context, edited))
-    for name, reader in sorted(before ^ after):
-        if name in edited and reader in edited:
-            why = f"{edited[reader].title} would stop {edited[name].title} after more or fewer restarts"
-            return f"{why}, and later epochs would have other orders"
+    before, after = map(_varying_read_ahead, _before_and_after(context, edited))
+    for pair in sorted(before.keys() | after.keys()):
+        one, other, (name, reader) = before.get(pair), after.get(pair), pair
+        undetermined = one and other and any(size == AUTOTUNE for _, size, _ in one)
+        kept = all(part in side for part in pair for side in (context.pipeline, edited))
+        if one != other and not undetermined and kept:
+            stops = f"{edited[reader].title} would stop {edited[name].title}"
+            if edited[name].op != "shuffle":
+                return f"{stops} elsewhere: later epochs have other elements until it has been read to its end"
+            return f"{stops} after more or fewer restarts, and later epochs would have other orders"
     return ""
 
 
-def _restarts_read_ahead(context: RuleContext) -> set[tuple[str, str]]:
-    """Returns the seeded shuffles that may be restarted before an operator that stops early asks for it, with these."""
-    pipeline, found = context.pipeline, set[tuple[str, str]]()
+def _varying_read_ahead(context: RuleContext) -> dict[tuple[str, str], set[tuple[str, Value, int]]]:
+    """Returns what reads how far ahead, by what makes later epochs differ and the operator that stops early behind it.
+
+    The former are the seeded shuffles that may be restarted, and the caches that may be complete, before the latter
+    asks for that. Each operator that reads ahead comes with its number, and that of the batches in front of it.
+    """
+    pipeline, found = context.pipeline, dict[tuple[str, str], set[tuple[str, Value, int]]]()
     for node in pipeline:
         if not _works_ahead(node, context) and not (node.op == "map" and tensorflow_parallelizes(node, context)):
             continue
         below = pipeline.downstream(node.id)
         readers = [one.id for one in below if _may_stop_early(one, pipeline, {node.id, *(one.id for one in below)})]
         above = (*pipeline.upstream(node.id), node)
-        for shuffle in above if readers else ():
-            if shuffle.op == "shuffle" and shuffle.argument("seed") is not None and reshuffles_each_epoch(shuffle):
-                reached = {shuffle.id, *(one.id for one in pipeline.downstream(shuffle.id))}
-                if any(one.id in reached and _restarts(one, reached) for one in above):
-                    found.update((shuffle.id, reader) for reader in readers)
+        fused = node.op == "batch" and node.argument("num_parallel_calls") is None
+        reading = pipeline[node.inputs[0]] if fused else node
+        sizes = (reading.argument(name) for name in ("buffer_size", "num_parallel_calls", "num_parallel_reads"))
+        size = next((size for size in sizes if size is not None), AUTOTUNE)
+        ahead = node.id, size, sum(operator_facts(one.op).batches for one in above)
+        for varying in above if readers else ():
+            varies = _keeps_what_varies(varying, context)
+            if varying.op == "shuffle" and varying.argument("seed") is not None and reshuffles_each_epoch(varying):
+                reached = {varying.id, *(one.id for one in pipeline.downstream(varying.id))}
+                varies = any(one.id in reached and _restarts(one, reached) for one in above)
+            for reader in readers if varies else ():
+                found.setdefault((varying.id, reader), set()).add(ahead)
     return found
+
+
+def _keeps_what_varies(node: Node, context: RuleContext) -> bool:
+    """Whether an operator stores, once it has been read to its end, what differs in each epoch until then."""
+    stores = node.op in ("cache", "snapshot") and node.cardinality != INFINITE
+    return stores and constancy_after(context, node.inputs[0]).constancy is not Constancy.SAME
 
 
 def _may_stop_early(reader: Node, pipeline: Pipeline, path: Collection[str]) -> bool:
     """Whether an operator may end before the inputs that are on a path."""
     read = [pipeline[name].cardinality for name in reader.inputs if name in path]
-    return not operator_facts(reader.op).reads_all and not 0 <= reader.cardinality == max(read)
+    ends = reader.cardinality != INFINITE and not 0 <= reader.cardinality == max(read)
+    return ends and not operator_facts(reader.op).reads_all
 
 
 def _restarts(node: Node, reached: Collection[str]) -> bool:
@@ -311,9 +333,9 @@ def _row_index_conflict(edited: Pipeline) -> str:
     return ""
 
 
-def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety, *, python_repeats: bool) -> str:
+def _cache_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[Consent]) -> str:
     """Returns a reason if a new or an existing cache would no longer hold what repeats in every epoch."""
-    after = replace(context, pipeline=edited, python_repeats=python_repeats)
+    after = replace(context, pipeline=edited, python_repeats=Consent.PYTHON_CACHE in consents)
     for node in edited:
         if node.op != "cache":
             continue
@@ -322,8 +344,8 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety, *, p
             found_before = constancy_after(context, context.pipeline[node.id].inputs[0])
             worse = found.constancy > found_before.constancy
         else:
-            settled = safety >= Safety.STATISTICAL and is_order_settled(after, node.inputs[0])
-            reordered = settled or safety >= Safety.REORDERS
+            settled = Consent.STATISTICAL in consents and is_order_settled(after, node.inputs[0])
+            reordered = settled or Consent.REORDER in consents
             worse = found.constancy > (Constancy.SAME_ELEMENTS if reordered else Constancy.SAME)
         if worse:
             return f"the cache would then be downstream of {edited[found.node].title}: {found.why}"

@@ -309,6 +309,7 @@ def _unordered(node: Node, context: RuleContext) -> bool:
     if node.op == "map" and not is_order_required(context):
         return True  # TensorFlow may run it in parallel by itself
     overlaps = requests_parallelism(node) or node.op in FLATTENING - {"flat_map"}
+    overlaps = overlaps or any(kernel.startswith("Parallel") for kernel in node.inner)
     return overlaps and not keeps_order(node, context)
 
 

@@ -73,6 +73,8 @@ def upstream_moves(
                 yield Obstacle(above, why)
                 return
             safety = max(safety, Safety.STATISTICAL if draws_random_numbers(above) else Safety.EXACT)
+            if node.op == "repeat" and not keeps_order(above, context):
+                safety = Safety.REORDERS  # elements of two epochs may then overtake each other
             maps.append(above)
         elif above.op not in _PASSIVE or (above.op == "assert_cardinality" and not one_to_one):
             return  # an assertion compares the element count with the script's

@@ -13,6 +13,7 @@ from pipetune.rewrites.legality import (
     describe_operator,
     describe_state,
     is_stateless,
+    keeps_order,
     positional_operator_after,
     runs_python,
     upstream_chain,
@@ -61,7 +62,7 @@ def _swap_proposals(repeat: Node, context: RuleContext) -> Iterator[Rewrite | No
             yield NoProposal(SHUFFLE_REPEAT_ORDER, repeat.id, why)
             return
         if between:
-            yield _repeat_behind_shuffle(repeat, shuffle, between)
+            yield _repeat_behind_shuffle(repeat, shuffle, between, context)
         yield _repeat_first(repeat, shuffle)
         return
     shuffle, passed = _downstream_shuffle(repeat, context)
@@ -111,16 +112,19 @@ def _drops_remainder(node: Node, context: RuleContext) -> bool:
     return not (isinstance(size, int) and size > 0 and elements and elements > 0 and elements % size == 0)
 
 
-def _repeat_behind_shuffle(repeat: Node, shuffle: Node, between: list[Node]) -> Rewrite:
+def _repeat_behind_shuffle(repeat: Node, shuffle: Node, between: list[Node], context: RuleContext) -> Rewrite:
     batches = any(_batches(node) for node in between)
-    same_stream = not batches and all(is_stateless(node) for node in between)
+    overtakes = any(node.op == "map" and not keeps_order(node, context) for node in between)
+    same_stream = not batches and not overtakes and all(is_stateless(node) for node in between)
     notes = ["TensorFlow fuses the two: the shuffle buffer stays filled across epoch boundaries."]
     if batches:
         both = "a batch may hold the end of one epoch and the start of the next"
         notes.append(f"Each element still occurs once per epoch, but {both}.")
+    if overtakes:
+        notes.append("Elements of one epoch may then overtake those of the epoch before.")
     summary = "Repeat directly after the shuffle, so that the pipeline does not restart in each epoch."
     safety = Safety.EXACT if same_stream else Safety.REORDERS
-    return _moved(repeat, shuffle.id, safety, summary, *notes, epochs_kept=not batches)
+    return _moved(repeat, shuffle.id, safety, summary, *notes, epochs_kept=not (batches or overtakes))
 
 
 def _repeat_first(repeat: Node, shuffle: Node) -> Rewrite:
@@ -166,7 +170,8 @@ SHUFFLE_REPEAT_ORDER_RULE = Rule(
         "shard, zip, window or enumerate, which would select different elements, unless the order stays the same."
     ),
     safety=(
-        "A repeat directly after the shuffle is EXACT if only stateless maps and filters were in between. "
+        "A repeat directly after the shuffle is EXACT if only stateless maps that keep the order and filters were in "
+        "between. "
         "Every other change of their order is REORDERS; with the repeat first, epochs mix."
     ),
     propose=propose_shuffle_repeat_order,

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.pipelines import call_sites, live
+from pipetune.rewrites.epoch_constancy import reshuffles_each_epoch
 from tests.pipelines.unknown import _Unknown
 from tests.starting import search_path
 
@@ -145,6 +146,14 @@ def test_saved_dataset_is_read_as_load(tmp_path: Path) -> None:
     source().save(str(tmp_path / "saved"))
     pipeline = read(Dataset.load(str(tmp_path / "saved")))
     assert [node.op for node in pipeline] == ["load"] and pipeline.output.argument("path") == str(tmp_path / "saved")
+    function = pipeline.output.function
+    assert function is not None and function.stateless
+
+
+def test_saved_dataset_may_be_read_in_another_order_each_time(tmp_path: Path) -> None:
+    source().save(str(tmp_path / "saved"))
+    shuffled = Dataset.load(str(tmp_path / "saved"), reader_func=lambda shards: shards.shuffle(9).flat_map(lambda x: x))
+    assert reshuffles_each_epoch(read(shuffled).output)
 
 
 def test_snapshot_is_read_with_the_operators_tensorflow_adds() -> None:

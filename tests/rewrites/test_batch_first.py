@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipetune.core.edits import Consent, Insert, Remove, ReplaceFunction, Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant
+from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from tests.rewrites.tables import Row, conflict, functions, proposal_test, silent_test
 from tests.rules import check_proposes, context
@@ -198,6 +199,16 @@ def test_draws_in_a_worse_class_need_a_consent_of_their_own() -> None:
     assert (gathered.safety, gathered.needs) == (Safety.APPROXIMATE, {Consent.STATISTICAL})
     (overtaking,) = check_proposes("gather-batches", f"{arrays} | {draws} 2 deterministic=True | batch 2", **_UNORDERED)
     assert (overtaking.safety, overtaking.needs) == (Safety.REORDERS, {Consent.STATISTICAL})
+    (rounded,) = check_proposes("vectorize-map", "range 9 | map rows=Exp 2 deterministic=False | batch 2")
+    assert (rounded.safety, rounded.needs) == (Safety.APPROXIMATE, {Consent.REORDER})
+    (rounded,) = check_proposes("gather-batches", f"{arrays} | map rows=Exp | batch 2", **_UNORDERED)
+    assert (rounded.safety, rounded.needs) == (Safety.APPROXIMATE, {Consent.REORDER})
+
+
+def test_fusion_with_repeat_in_a_worse_class_needs_a_consent_of_its_own() -> None:
+    rewrites, _ = propose_all(context("range 9 | shuffle 9 seed=1 | map rows=Exp | repeat 2 | batch 2"))
+    (rounded,) = (one for one in rewrites if one.rule == "vectorize-map")
+    assert (rounded.safety, rounded.needs) == (Safety.APPROXIMATE, {Consent.REORDER})
 
 
 def test_note_says_that_fused_maps_share_the_parallel_calls() -> None:

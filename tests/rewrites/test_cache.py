@@ -247,6 +247,8 @@ FIRES: list[Row] = [
     ("range 9 | parallel_interleave elements=9 bytes=1k | map random", _UNORDERED, _frozen("n1")),
     ("TextLineDataset num_parallel_reads=2 elements=9 bytes=1k | map random", _UNORDERED, _frozen("n0")),
     ("range 9 | flat_map elements=9 bytes=1k | map random", _UNORDERED, _cache("n1")),  # one after another
+    ("range 9 | flat_map inner=ParallelInterleaveDatasetV4 elements=9 bytes=1k | map random", _UNORDERED,
+     _frozen("n1")),
     (f"{_OVERTAKING} | map random", _frozen("n1")),
     ("range 10 | map elements=10 bytes=1k | map random", _UNORDERED, _frozen("n1")),
     (f"{_OVERTAKING} | shuffle 10 elements=10 | map random", _cache("n1", safety="STATISTICAL")),

@@ -218,6 +218,7 @@ MOVES: list[Row] = [
      ["EXACT n2>n0"]),
     ("range 9 | map | map | shuffle 5 | batch 2", ["EXACT n3>n1"]),
     ("range 9 | map [raises or 2 deterministic=False] | shuffle 5 | batch 2", ["EXACT n2>n0"]),
+    ("range 9 | map 2 deterministic=False | repeat | batch 2", ["REORDERS n2>n0"]),
     ("range 9 | map random | [shuffle 5 or repeat or take 5 or skip 5 or shard 2 index=0] | batch 2",
      ["STATISTICAL n2>n0"]),
     ("range 9 | map | batch 2", {"options": {f"{_PASSES}map_and_batch_fusion": False}}, [_SWITCH_ON]),

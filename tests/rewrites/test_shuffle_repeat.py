@@ -29,7 +29,10 @@ ORDER_SILENT: list[Row] = [
 ORDER_FIRES: list[Row] = [
     ("range 9 | shuffle 9 | repeat", ["REORDERS n2>n0"]),
     ("range 9 | shuffle 9 | map | repeat", ["EXACT n3>n1", "REORDERS n3>n0"]),
-    ("range 9 | shuffle 9 | [map random or batch 2] | repeat", ["REORDERS n3>n1", "REORDERS n3>n0"]),
+    (
+        "range 9 | shuffle 9 | [map random or batch 2 or map 2 deterministic=False] | repeat",
+        ["REORDERS n3>n1", "REORDERS n3>n0"],
+    ),
     ("range 8 elements=8 | shuffle 9 | batch 2 drop_remainder=True | repeat", ["REORDERS n3>n1", "REORDERS n3>n0"]),
     ("range 9 | repeat | shuffle 9[ or  | shard 1 index=0]", ["REORDERS n1>n2"]),
     ("range 9 | shuffle 9 | map | repeat | take 20", ["EXACT n3>n1"]),
