@@ -11,7 +11,7 @@ before an op for batches and `Squeeze` after it make a stack of one row, which `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -385,9 +385,13 @@ _IGNORES_LAST_BITS = frozenset(
 """Ops whose results do not depend on the last bits of their inputs."""
 
 
+_QUOTIENTS = frozenset({"Div", "DivNoNan", "RealDiv"})  # of complex numbers, vector code rounds otherwise
+
+
 def _is_inexact(term: Term) -> bool:
     """Whether the last bits of a term may depend on the number of rows; those of constants alone never do."""
-    return term.op not in EXACT and _is_float(term) and any(one.op == "Input" for one in term.ancestors())
+    exact = term.op in EXACT and not (term.op in _QUOTIENTS and term.dtype.is_complex)
+    return not exact and _is_float(term) and any(one.op == "Input" for one in term.ancestors())
 
 
 _ADDS = frozenset({"Add", "AddN", "AddV2"})
@@ -417,6 +421,33 @@ def _may_be_reassociated(term: Term) -> bool:
         constants = sum(map(_is_constant, leaves))
         return any(one.op == "Sub" for one in tree) and 0 < constants < len(leaves) - 1
     return False
+
+
+_FUSED = frozenset(
+    {("Add", "Log"), ("AddV2", "Log"), ("Exp", "Sub"), ("Softmax", "Log"), ("Sqrt", "Div"), ("Sqrt", "RealDiv")}
+)
+"""Ops of which Grappler makes others: `Log1p`, `Expm1`, `LogSoftmax`, `Rsqrt` and `Mul` (arithmetic_optimizer.cc)."""
+
+
+def joined_op(results: Sequence[Term], handed: Collection[Term]) -> str:
+    """Returns an op of one function that TensorFlow may compute together with an op of the function before it.
+
+    In one function it then rounds otherwise than in two.
+
+    Args:
+        results: what the last function returns, in terms of the input of the first.
+        handed: what the functions before it return.
+
+    Returns:
+        The type of the op; "" if there is none.
+    """
+
+    def is_joined(above: Term, term: Term) -> bool:
+        alike = any({above.op, term.op} <= ops for ops in (_SUMS, _PRODUCTS))
+        return (above.op, term.op) in _FUSED or (alike and _may_be_reassociated(term))
+
+    terms = (term for result in results for term in result.ancestors())
+    return next((term.op for term in terms for one in term.inputs if one in handed and is_joined(one, term)), "")
 
 
 def _tree(term: Term, ops: frozenset[str]) -> tuple[list[Term], list[Term]]:

@@ -17,7 +17,7 @@ from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
 from pipetune.pipelines import function_splitting, functions, gathering, live
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.graph_edits import graph_edit, rebuild_function
-from pipetune.pipelines.lifting import output_terms
+from pipetune.pipelines.lifting import joined_op, output_terms
 from pipetune.pipelines.op_types import draws
 from pipetune.pipelines.terms import CannotProve, Term
 
@@ -134,11 +134,15 @@ def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion
         return MapFusion(first=first, why_not="composed into one, their functions have state or check other values")
     try:
         terms: list[Term] | None = None
-        numbers = count()
+        numbers, handed = count(), set[Term]()
         for name in names:
+            handed.update(terms or ())
             terms = output_terms(source.datasets[name]._map_func.function, terms, draws=numbers)
         if terms != output_terms(mapped._map_func.function, draws=count()):
             return MapFusion(first=first, why_not="composed into one, their functions compute something different")
+        if joined := joined_op(terms or (), handed):
+            why = f"composed into one, their functions may round the result of {joined} differently"
+            return MapFusion(first=first, why_not=why)
     except CannotProve as reason:
         return MapFusion(first=first, why_not=f"one of their functions {reason}")
     return MapFusion(first=first, digest=facts.digest)

@@ -205,15 +205,15 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
     position, statement = _place_after_parsing(whole)
     check_lengths(whole.graph)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    head, tail, first = map_two_parts(batched(above, batch), whole, position)
+    head, tail, _ = map_two_parts(batched(above, batch), whole, position)
     if tail.element_spec != batched(original, batch).element_spec:
         raise CannotSplit("its shapes would not be known any more")
     parts = [functions.read_facts(made._map_func) for made in (head, tail)]
     if any(not part.stateless or part.can_raise for part in parts):
         raise CannotSplit("its function has state or checks values when it is traced on batches")
-    rest = check_converters(whole.tail(position).function, tail._map_func.function)
-    inexact = tuple(sorted({*first.inexact, *rest.inexact}))
-    signs = first.zero_signs or rest.zero_signs
+    check_converters(whole.tail(position).function, tail._map_func.function)
+    # Of the whole: what the first part rounds may decide in the second, and sums across the cut are not reordered.
+    rounding = rounding_properties(output_terms(whole.traced.function, draws=count()))
     specs = tuple(tf.TensorSpec(one.shape, one.dtype) for one in whole.passed_tensors(position))
     cut = FunctionSplit(
         SplitPosition.AFTER_PARSING,
@@ -228,6 +228,7 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
         components=len(whole.arguments),
         parses_examples=any(op.type == _PARSER for op in whole.working_ops(whole.ops[:position])),
     )
+    inexact, signs = rounding.inexact, rounding.zero_signs
     return BatchedCall(form=FunctionVariant.VECTORIZED, digest=cut.tail, inexact=inexact, zero_signs=signs, cut=cut)
 
 

@@ -162,6 +162,8 @@ def test_choices_by_inexact_values_are_not_proven(function: Function) -> None:
         (lambda x, y: sum([x, y[..., :1], y]), ("AddV2",)),
         (lambda x, y: 0.0 - x + y + tf.abs(x), ("AddV2",)),
         (lambda x, y: 1.0 * x * y, ("Mul",)),
+        (lambda x, y: tf.complex(x, y) / tf.complex(y, x), ("RealDiv",)),
+        (lambda x, y: tf.complex(x, y) * tf.complex(y, x), ()),
     ],
 )
 def test_sums_that_tensorflow_may_reorder_are_inexact(function: Function, inexact: tuple[str, ...]) -> None:

@@ -41,6 +41,10 @@ def numbers() -> Any:
     return tf.data.Dataset.range(30)
 
 
+def reals() -> Any:
+    return tf.data.Dataset.from_tensor_slices(_DRAW.random((30, 5), np.float32))
+
+
 def scale(image: Any, label: Any) -> Any:
     return tf.cast(image, tf.float32) / 255.0, label
 
@@ -77,6 +81,8 @@ RIGHT: dict[str, tuple[Callable[[], Any], str]] = {
     "a captured tensor": (
         lambda: numbers().map(lambda i: tf.gather(_TABLE, i % 5)).map(lambda x: x - _TABLE[0]).batch(7),
         "range map batch"),
+    "arithmetic that stays apart": (
+        lambda: reals().map(lambda x: x / 255.0).map(lambda x: (x - 0.3) * 2.0 - 1.0), "from_tensor_slices map"),
     "on batches": (lambda: images().batch(4).map(scale).map(named), "from_tensor_slices batch map"),
 }  # fmt: skip
 
@@ -115,6 +121,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: numbers().map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64))
         .map(lambda x: x + int(_DRAW.integers(1_000_000))), _DIFFERENT),
     "a late-bound value": (late_bound, _DIFFERENT),
+    # What TensorFlow reorders or fuses within one function, but not in two.
+    "two products": (lambda: reals().map(lambda x: x * 0.3).map(lambda x: x * 0.7), "result of Mul differently"),
+    "two sums": (lambda: reals().map(lambda x: (x, x + 0.3)).map(lambda x, y: x + y), "result of AddV2 differently"),
+    "log1p": (lambda: reals().map(lambda x: x * x + 1.0).map(tf.math.log), "result of Log differently"),
+    "expm1": (lambda: reals().map(tf.exp).map(lambda x: x - 1.0), "result of Sub differently"),
+    "rsqrt": (lambda: reals().map(tf.sqrt).map(lambda x: 3.0 / x), "result of RealDiv differently"),
+    "log_softmax": (lambda: reals().map(tf.nn.softmax).map(tf.math.log), "result of Log differently"),
 }  # fmt: skip
 
 

@@ -70,6 +70,16 @@ def _taken_apart_in_one_expression(record: Any) -> Any:
     return tf.reshape(tf.cast(tf.io.decode_raw(record, tf.uint8), tf.int32) + 1, [2, 4])
 
 
+def _scaled_twice(record: Any) -> Any:
+    numbers = tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32) * 0.3
+    return tf.reshape(numbers * 0.7, [2, 4])
+
+
+def _rounded(record: Any) -> Any:
+    numbers = tf.exp(tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32) / 50.0)
+    return tf.floor(tf.reshape(numbers, [2, 4]))
+
+
 def _beside_its_text(record: Any) -> Any:
     numbers = tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32)
     size = tf.strings.length(record)
@@ -127,6 +137,7 @@ IN_TWO: dict[str, tuple[list[Any], Function, int | None, int, tuple[str, ...]]] 
     "raw bytes taken apart": (RAW_NUMBERS, _taken_apart, 1, 1, ()),
     "the bytes of an example": (EXAMPLES, _bytes_of_an_example, None, 3, ()),
     "in one expression": (RAW_NUMBERS, _taken_apart_in_one_expression, None, 1, ()),
+    "products that TensorFlow makes one of, but not across the cut": (RAW_NUMBERS, _scaled_twice, 1, 1, ("Mul",)),
     "the text handed on, an op that is not bit-equal": (RAW_NUMBERS, _beside_its_text, 2, 3, ("Exp",)),
 }
 
@@ -223,6 +234,7 @@ REFUSED: dict[str, tuple[list[Any], Function]] = {
         RAW_NUMBERS, lambda line: (tf.io.decode_raw(line, tf.uint8)[:3],
                                    tf.reshape(tf.io.decode_raw(line, tf.uint8)[:4], [2, 2]))),
     "raw bytes sized by an op that does not run": (RAW_NUMBERS, _sized_for_nothing),
+    "what the first part rounds decides in the second": (RAW_NUMBERS, _rounded),
 }  # fmt: skip
 
 
