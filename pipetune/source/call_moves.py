@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -41,6 +42,8 @@ from pipetune.source.dataset_flow import (
     dataset_argument,
     moved_call,
     only_appends,
+    recorded_call_ends,
+    refuse_skipped_elsewhere,
     refuse_unsafe,
     skipped_conditions,
     unmet_conditions,
@@ -189,7 +192,7 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
         draft = named
         tree, call, anchor = *draft.find(node), draft.find(after)[1]
         here, there = _statement(tree, call), _statement(tree, anchor)
-    draft = _restrict_to_conditions(draft, tree, file, here, unmet_conditions(draft, tree, here, there))
+    draft = _restrict_to_conditions(draft, tree, file, here.small, unmet_conditions(draft, tree, here, there))
     if is_self_assignment(tree, here, call) and here.name == there.name and there.value is anchor:
         return _move_line(draft, tree, node=node, moved=here, behind=there)
     text = link_of(tree, call).text
@@ -240,11 +243,13 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     return statement
 
 
-def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Statement, conditions: list[str]) -> Draft:
+def _restrict_to_conditions(
+    draft: Draft, tree: SyntaxTree, file: str, here: cst.CSTNode, conditions: list[str]
+) -> Draft:
     """Records in the draft that the function around `here` is to change only where all `conditions` are true."""
     if not conditions:
         return draft
-    function = tree.around(here.small, cst.FunctionDef)
+    function = tree.around(here, cst.FunctionDef)
     if function is None:
         raise CannotExpress("Between the two locations is a condition that was false when the script ran.")
     bound = bound_names(function.body)
@@ -254,26 +259,31 @@ def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Sta
     return replace(draft, conditional_functions=(*draft.conditional_functions, more))
 
 
-def restrict_cache(draft: Draft, node: str) -> Draft:
-    """Records in the draft that a cache behind `node` is to be written only where it keeps no other draws.
+def restrict_cache(draft: Draft, after: str, current: Pipeline, *, stack: Sequence[CallSite] = ()) -> Draft:
+    """Records in the draft that a cache behind `after` is to be written only where it keeps no other draws.
 
     In a run that takes a branch above it that was skipped, such as one that augments, it might keep the draws there.
 
+    Args:
+        current: the pipeline before the cache is inserted.
+        stack: the call at which it is written, and those around it, if that is not the call of `after`.
+
     Raises:
-        CannotExpress: the branch is not in a function, so that no version can be kept for it, or its condition may have
-            another value below.
+        CannotExpress: the branch is not in the function around the call, so that no version can be kept for it, or its
+            condition may have another value below.
     """
-    tree, call = draft.find(node)
-    there = statement_of(tree, call)
-    if there is None or not there.alone_on_line:
-        return draft
-    above = there.block[: block_index(there)]
-    conditions = skipped_conditions(draft, tree, above, call)
+    stack = stack or (draft.sites[after], *draft.calls_around(after))
+    file, tree = stack[0].file, draft.tree(stack[0].file)
+    call = tree.calls.get(stack[0].end)
+    if call is None:
+        raise CannotExpress("The call at which the cache would be written is not known.")
+    refuse_skipped_elsewhere(draft, stack, [*(one.id for one in current.upstream(after)), after])
+    conditions = skipped_conditions(draft, tree, call)
     if conditions and tree.around(call, cst.FunctionDef) is None:
         raise CannotExpress("Above the cache is a condition that was false when the script ran.")
     if any(contains_call(parse_condition(text)) for text in conditions):
         raise CannotExpress("A condition above the cache calls a function, and may have another value below.")
-    return _restrict_to_conditions(draft, tree, draft.sites[node].file, there, conditions)
+    return _restrict_to_conditions(draft, tree, file, call, conditions)
 
 
 def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
@@ -521,9 +531,11 @@ def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) ->
         raise CannotExpress("The call and its new place are in different files.")
     if left:
         refuse_other_value(draft, node, left, current)
+        _refuse_skipped_below(draft, node, left)
     try:
         if right:
             refuse_other_value(draft, after, right, current)
+            _refuse_skipped_below(draft, after, right)
     except CannotExpress:
         crossing = replace(crossing, append_to=draft.sites[after])  # its function processes the dataset further
     tree = draft.tree(crossing.moved.file)
@@ -553,8 +565,27 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
         tree = draft.tree(site.file)
         inside = tree.calls.get(site.end)
         function = tree.around(inside, cst.FunctionDef) if inside is not None else None
-        if function is None or not returns_one_value(function):
+        if function is None or not returns_one_value(function) or not _may_return_dataset(draft, tree, function):
             raise CannotExpress("A function in between returns more than the dataset.")
+
+
+_CHANGES = METHODS.keys() - {"prefetch", "with_options"}
+
+
+def _refuse_skipped_below(draft: Draft, node: str, level: int) -> None:
+    """Refuses if one of the functions `level` frames around an operator may do more to its dataset in another run.
+
+    Raises:
+        CannotExpress: below the call is one of a dataset's method that was skipped.
+    """
+    for site in (draft.sites[node], *draft.calls_around(node))[:level]:
+        tree = draft.tree(site.file)
+        function = tree.around(tree.calls[site.end], cst.FunctionDef)
+        known = recorded_call_ends(draft, tree)
+        for call in nodes_within(function.body, cst.Call) if function is not None else ():
+            method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _CHANGES
+            if method and tree.end(call) > site.end and tree.end(call) not in known:
+                raise CannotExpress("A branch that was skipped in the function might process the dataset further.")
 
 
 def returns_one_value(function: cst.FunctionDef) -> bool:
@@ -562,15 +593,32 @@ def returns_one_value(function: cst.FunctionDef) -> bool:
 
     That is no collection, nor the object of a method (`return self`), and it is no generator, coroutine or constructor.
     """
-    if function.name.value in ("__init__", "__new__") or function.asynchronous is not None:
+    name = function.name.value
+    implicit = name.startswith("__") and name.endswith("__") and name != "__call__"
+    if implicit or function.asynchronous is not None:
         return False
-    nested = (cst.FunctionDef, cst.Lambda)
-    returned = [one.value for one in nodes_within(function.body, cst.Return, without=nested)]
-    yields = any(nodes_within(function.body, cst.Yield, without=nested))
+    returned = _returned_values(function)
+    yields = any(nodes_within(function.body, cst.Yield, without=_NESTED))
     several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
     single = all(value is not None and not isinstance(value, several) for value in returned)
     own = any(isinstance(value, cst.Name) and value.value == "self" for value in returned)
     return bool(returned) and not yields and single and not own
+
+
+_NESTED = (cst.FunctionDef, cst.Lambda)
+
+
+def _returned_values(function: cst.FunctionDef) -> list[cst.BaseExpression | None]:
+    return [one.value for one in nodes_within(function.body, cst.Return, without=_NESTED)]
+
+
+def _may_return_dataset(draft: Draft, tree: SyntaxTree, function: cst.FunctionDef) -> bool:
+    """Whether a function returns anything but the values of calls that made no dataset, such as `iter(ds)`."""
+    known = recorded_call_ends(draft, tree)
+    return any(
+        not isinstance(value, cst.Call) or tree.end(value) in known or called_name(value) in METHODS
+        for value in _returned_values(function)
+    )
 
 
 def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:

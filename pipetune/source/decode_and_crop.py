@@ -127,7 +127,8 @@ def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
         if given is None or set(given) != {"contents", "channels"}:
             return None
         channels = given["channels"].value
-        return Decode(given["contents"], channels.value) if isinstance(channels, cst.Integer) else None
+        known = isinstance(channels, cst.Integer) and channels.value in ("1", "3")  # 0: as many as the file has
+        return Decode(given["contents"], tree.text(channels)) if known else None
     helper = definition_of(tree, call.func) if isinstance(call.func, cst.Name) else None
     given = arguments_by_name(call.args, ("contents",))
     if helper is None or given is None or "contents" not in given or given["contents"].keyword is not None:

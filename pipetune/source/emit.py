@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import libcst as cst
+
 from pipetune.core.edits import (
     Edit,
     Insert,
@@ -68,7 +70,7 @@ from pipetune.source.shared_calls import (
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
 from pipetune.source.switch_parameters import CallPath, add_switch_parameter, switch_name, turn_on
-from pipetune.source.version_merging import merge_versions, refuse_changes_beyond
+from pipetune.source.version_merging import merge_versions, path_of, refuse_changes_beyond
 
 
 @dataclass(frozen=True)
@@ -315,22 +317,42 @@ def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: 
             draft = split_long_statement(draft, edit.gather if isinstance(edit, ReplaceSource) else edit.node)
     if draft.conditional_functions and not sharing.keep_functions:
         return _write_edits(before, rewrite, first, sharing=replace(sharing, keep_functions=True))
-    draft = _restrict_to_conditions(before, draft, rewrite, sharing)
+    draft = _restrict_to_conditions(before, draft, rewrite, sharing, current=current)
     _refuse_broken(draft, before)
     return draft
 
 
-def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: SharingRules) -> Draft:
+def _restrict_to_conditions(
+    before: Draft, after: Draft, rewrite: Rewrite, sharing: SharingRules, *, current: Pipeline
+) -> Draft:
     """Returns the draft with changes restricted to the conditions under which they are known to be correct.
 
     Maps of `f if training else g` are changed only if the function that ran is chosen: called on batches, the other one
-    may give another result. Functions in `after.conditional_functions` are changed only if their conditions are met.
+    may give another result, and a cache below it might keep its draws. Functions in `after.conditional_functions` are
+    changed only if their conditions are met.
+
+    Args:
+        current: the pipeline after the rewrite.
     """
     on_batches = (FunctionVariant.ON_BATCHES, FunctionVariant.PARSING)
     changed = [one.node for one in rewrite.edits if isinstance(one, ReplaceFunction) and one.form in on_batches]
     for node in changed:
         if node in before.sites and node in after.sites:
             after = restrict_to_choice(before, after, node, function_name=_function_name(node, sharing.pipeline))
+    for cache in [
+        one.id for one in rewrite.edits if isinstance(one, Insert) and one.op == "cache" and one.id in after.sites
+    ]:
+        for above in current.upstream(cache):
+            if above.op == "map" and above.id in before.sites and above.id in after.sites and above.id not in changed:
+                name = _function_name(above.id, sharing.pipeline)
+                refused = CannotExpress("The map above the cache may get another function, whose draws would be kept.")
+                try:
+                    chosen = restrict_to_choice(before, after, above.id, function_name=name)
+                except CannotExpress as error:
+                    raise refused from error
+                if chosen is not after and _place(before, above.id) != _place(after, cache):
+                    raise refused
+                after = chosen
     conditions: dict[FunctionKey, dict[str, None]] = {}
     for function, text in after.conditional_functions:
         conditions.setdefault(function, {})[text] = None
@@ -338,6 +360,13 @@ def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, shari
         refuse_changes_beyond(before, after, function)
         after = merge_versions(before, after, function, condition=conjunction(list(texts)))
     return replace(after, conditional_functions=())
+
+
+def _place(draft: Draft, node: str) -> FunctionKey:
+    """Returns the function that the call of an operator is in; its path is empty for one in none."""
+    tree, call = draft.find(node)
+    function = tree.around(call, cst.FunctionDef)
+    return draft.sites[node].file, path_of(tree, function) if function is not None else ()
 
 
 def _refuse_broken(draft: Draft, before: Draft) -> None:
@@ -482,7 +511,7 @@ def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
 
 def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
     refuse_append(draft, current, edit.after)
-    draft = restrict_cache(draft, edit.after) if edit.op == "cache" else draft
+    draft = restrict_cache(draft, edit.after, current) if edit.op == "cache" else draft
     tree, call = draft.lookup_position(edit.after)
     text = write_call(tree, call, edit.arguments, op=edit.op)
     values = [write_value(tree, call, value, op=edit.op, name=name) for name, value in edit.arguments.items()]

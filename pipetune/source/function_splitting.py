@@ -32,6 +32,7 @@ from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import (
     class_of_method,
     definition_of,
+    has_other_definition,
     method_of_attribute,
     neighboring_files,
     text_of,
@@ -207,10 +208,12 @@ def _assigned_names(line: cst.CSTNode) -> list[str]:
 
 
 def _is_python_value(name: str, lines: Sequence[cst.CSTNode]) -> bool:
-    """Whether the last assignment of a name gives it a lambda, or an expression without names such as `[3, 4]`."""
+    """Whether the last assignment of a name gives it a lambda, a list or tuple, or an expression without names."""
     binding = [line for line in lines if name in _assigned_names(line)][-1]
     assert isinstance(binding, cst.SimpleStatementLine)
     match binding.body[0]:
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=cst.List() | cst.ListComp() | cst.Tuple()):
+            return True
         case cst.Assign(value=value) | cst.AnnAssign(value=value) if value is not None:
             return isinstance(value, cst.Lambda) or not variable_names(value)
     return False
@@ -253,7 +256,7 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool) ->
         raise CannotExpress("One call makes several maps.")
     if edit.cut.statement is None:
         raise CannotExpress("The split position is inside an expression.")
-    target = _target(tree, call)
+    target = _target(draft, file, call)
     if isinstance(target.function, cst.Lambda):
         head, tail = _lambda_parts(tree, target, target.function, edit.cut)
         splices = []
@@ -312,10 +315,9 @@ def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.BaseExpression, head:
     return Splice(link.dot, link.dot, text + style.before), len(text)
 
 
-def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
+def _target(draft: Draft, file: str, call: cst.Call) -> SplitTarget:
     """Returns the function of a map: a lambda, or one of the same file: named, of `self`, or returned by a factory."""
-    factory: cst.FunctionDef | None = None
-    receiver = ""
+    tree, factory, receiver = draft.tree(file), None, ""
     match given_function(tree, call):
         case cst.Lambda() as code:
             return SplitTarget(code, code)
@@ -336,9 +338,20 @@ def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
     for one in (function, factory or function):
         if one.decorators or one.asynchronous is not None:
             raise CannotExpress(f"{one.name.value} has a decorator or is asynchronous.")
+    if receiver and _may_be_overridden(draft, file, function):
+        raise CannotExpress(f"A subclass may define another {name.value}.")
     if receiver and parameters_of(function)[:1] != [receiver]:
         raise CannotExpress(f"The first parameter of {name.value} is not called {receiver}.")
     return SplitTarget(function, name, factory, receiver)
+
+
+def _may_be_overridden(draft: Draft, file: str, method: cst.FunctionDef) -> bool:
+    """Whether a method has the name of another one, and its class the name of a base of another class."""
+    owner = class_of_method(draft.tree(file), method)
+    assert owner is not None
+    derived = re.compile(rf"\bclass\s+\w+\s*\([^)]*\b{owner.name.value}\b")
+    texts = (text_of(draft, path) for path in (file, *neighboring_files(file)))
+    return has_other_definition(draft, file, method) and any(map(derived.search, texts))
 
 
 def _function_made_by(factory: cst.FunctionDef) -> cst.FunctionDef | None:

@@ -25,7 +25,7 @@ from pipetune.source.statements import (
     variable_names,
     variable_nodes,
 )
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import functions_of, imported_function, is_partial, referenced_functions, uses_of
 from pipetune.source.version_merging import merge_versions, path_of
 
@@ -57,28 +57,45 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
             "The condition that selects the function of the map may have another value elsewhere in the function."
         )
     first = named[0] == [function_name]
+    chosen = choice.body if first else choice.orelse
+    if isinstance(_named_function(tree, chosen), cst.IfExp):
+        raise CannotExpress(_SEVERAL)
     test = tree.text(choice.test)
     test = conjunction([test]) if first else negate(test)
-    after = replace_function(after, node, tree.text(choice.body if first else choice.orelse))
+    after = replace_function(after, node, tree.text(chosen))
     return merge_versions(before, after, (file, path_of(tree, function)), condition=test)
 
 
-def _named_function(tree: SyntaxTree, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
+_SEVERAL = "The map gets one of several functions, and only one of them was tested on batches."
+
+
+def _named_function(
+    tree: SyntaxTree, value: cst.BaseExpression | None, *, partials: int = 3
+) -> cst.BaseExpression | None:
     """Returns the expression that a name is assigned, if the function of a map is a name, else that function.
+
+    Args:
+        partials: how many are looked into, one in another.
 
     Raises:
         CannotExpress: one of several functions is assigned to the name, or taken from a collection.
     """
-    several = CannotExpress("The map gets one of several functions, and only one of them was tested on batches.")
-    if isinstance(value, cst.Subscript) and variable_names(value.slice[0]):
-        raise several
-    if not isinstance(value, cst.Name):
-        return value
-    scope, assignment = tree.scope(value), tree.only_assignment(value)
-    assigned = list(scope[value.value]) if scope is not None and assignment is None else []
-    if any(isinstance(one, Assignment) and tree.around(one.node, cst.If, cst.Match) for one in assigned):
-        raise several
-    return (tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None) or value
+    if isinstance(value, cst.Name):
+        scope, assignment = tree.scope(value), tree.only_assignment(value)
+        assigned = list(scope[value.value]) if scope is not None and assignment is None else []
+        if any(isinstance(one, Assignment) and tree.around(one.node, cst.If, cst.Match) for one in assigned):
+            raise CannotExpress(_SEVERAL)
+        value = (tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None) or value
+    match value:
+        case cst.Subscript(slice=[key, *_]) | cst.Call(func=cst.Attribute(attr=cst.Name("get")), args=[key, *_]):
+            several = bool(variable_names(key))
+        case cst.Call(args=[first, *_]) if partials and is_partial(tree, value):
+            several = isinstance(_named_function(tree, first.value, partials=partials - 1), cst.IfExp)
+        case _:
+            several = False
+    if several:
+        raise CannotExpress(_SEVERAL)
+    return value
 
 
 @dataclass(frozen=True)
@@ -305,8 +322,13 @@ def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: byt
     first, last = tree.whole_span(value.body)
     parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
     inner = tree.code[line_start(tree.code, tree.start(value)) : first]
-    deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(tree.indentation_unit)
+    deeper = max(0, len(inner) - len(inner.lstrip()) - len(indentation) - len(tree.indentation_unit))
     lines = tree.code[first:last].split(newline)
+    strings = nodes_within(value.body, cst.SimpleString, cst.FormattedString)
+    if any("\n" in tree.text(one) or "\r" in tree.text(one) for one in strings):
+        deeper = 0  # the lines of a string keep their indentation
+    if len(lines) > 1 and not value.body.lpar:  # the parentheses of the call held them together
+        lines[0], lines[-1] = b"(" + lines[0], lines[-1] + b")"
     body = newline.join([lines[0], *(one[deeper:] if not one[:deeper].strip() else one for one in lines[1:])])
     heading = indentation + b"def " + name.encode() + b"(" + parameters + b"):" + newline
     return heading + indentation + tree.indentation_unit + b"return " + body + newline + newline

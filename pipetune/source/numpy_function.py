@@ -11,7 +11,7 @@ from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_name
 from pipetune.source.draft import Draft, Splice, replacing
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
-from pipetune.source.statements import removal_splice, statement_of
+from pipetune.source.statements import Statement, removal_splice, statement_of, unconditional_function
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import definition_of
 
@@ -51,6 +51,9 @@ def write(draft: Draft, node: Node) -> Draft:
     ]
     if not calls:
         raise CannotExpress("The call of tf.py_function is not visible in the functions that the map refers to.")
+    bodies = {id(statement.block) if (statement := _certain_statement(tree, one)) else None for one in calls}
+    if len(calls) > 1 and (len(bodies) > 1 or None in bodies):
+        raise CannotExpress("There are several calls of tf.py_function, and it is unknown which of them ran.")
     splices: list[Splice] = []
     for call in calls:
         python = _called(tree, call)
@@ -59,6 +62,13 @@ def write(draft: Draft, node: Node) -> Draft:
                 refuse_used_elsewhere(draft, file, function, root)
         splices += [replacing(tree, call.func, _NAME), *_without_numpy(tree, python)]
     return add_functions(draft, file, {_NAME: _helper(tree, calls[0])}, splices, before=calls[0])
+
+
+def _certain_statement(tree: SyntaxTree, call: cst.Call) -> Statement | None:
+    """Returns the statement around a call, if it is one of those that a function always runs; else None."""
+    function, statement = unconditional_function(tree, call), statement_of(tree, call)
+    certain = function is not None and statement is not None and statement.block is function.body.body
+    return statement if certain else None
 
 
 def _called(tree: SyntaxTree, call: cst.Call) -> cst.FunctionDef | cst.Lambda:

@@ -16,10 +16,17 @@ from pipetune.core.edits import Insert, Move
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.call_arguments import METHODS, receiver_of, write_call
-from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
+from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value, restrict_cache
 from pipetune.source.chain import break_before, chain_root, insert_link, link_of, refuse_bindings, upstream_calls
-from pipetune.source.dataset_flow import moved_call, only_appends, refuse_conditional
+from pipetune.source.dataset_flow import (
+    moved_call,
+    only_appends,
+    refuse_conditional,
+    refuse_skipped_elsewhere,
+    skipped_conditions,
+)
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
+from pipetune.source.map_functions import parameters_of
 from pipetune.source.shared_calls import SharingRules, is_repeated
 from pipetune.source.source_files import line_end, newline_of, read_source
 from pipetune.source.statements import (
@@ -32,6 +39,7 @@ from pipetune.source.statements import (
     unused_name,
 )
 from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import uses_of
 
 _RECEIVER = "#receiver"
 
@@ -55,6 +63,10 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
     refuse_inside_library(current, reader.id)
     tree, call = draft.find(reader.id)
     file = draft.sites[reader.id].file
+    if isinstance(edit, Insert) and edit.op == "cache":
+        draft = restrict_cache(
+            draft, edit.after, current, stack=(draft.sites[reader.id], *draft.calls_around(reader.id))
+        )
     if isinstance(edit, Insert):  # `x.map(f)` becomes `x.cache().map(f)`: other readers of `x` are not affected
         link, text = link_of(tree, call), write_call(*draft.lookup_position(reader.id), edit.arguments, op=edit.op)
         style = break_before(tree, call.func)  # without the comments before the call
@@ -81,6 +93,8 @@ def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *
     if not level or edit.after not in draft.call_stacks or edit.after in draft.moved_beside:
         raise CannotExpress("The call that makes it is passed by other datasets alone.")
     refuse_other_value(draft, edit.after, level, current)
+    if edit.op == "cache":
+        draft = restrict_cache(draft, edit.after, current, stack=draft.call_stacks[edit.after][level - 1 :])
     site = draft.call_stacks[edit.after][level - 1]
     tree = draft.tree(site.file)
     call = tree.calls.get(site.end)
@@ -115,6 +129,8 @@ def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, 
     given = [one for one in names if call is not None and only_appends(draft, tree, call, one)]
     if call is None or len(given) != 1:
         raise CannotExpress("pipetune cannot determine which dataset the helper gets.")
+    if edit.op == "cache":
+        draft = restrict_cache(draft, edit.after, current, stack=draft.call_stacks[reader.id][level - 1 :])
     new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(given[0])
     draft = draft.with_position_of(reader.id, edit.id, level=level).splice(site.file, [Splice(end, end, new)])
     return draft.written_apart(edit.id, CallSite(site.file, end + len(new)), (tree, call))
@@ -152,9 +168,25 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     ((call, value),) = given
     if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or is_repeated(tree, call):
         raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
+    if edit.op == "cache":
+        above = [*(one.id for one in current.upstream(edit.after)), edit.after]
+        refuse_skipped_elsewhere(draft, [CallSite(file, tree.end(call))], above)
+        if skipped_conditions(draft, tree, value) or _gets_several(draft, file, call):
+            raise CannotExpress("A run may validate on other data there, whose draws the cache would keep.")
     new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(value)
     draft = draft.splice(file, [Splice(end, end, new)])
     return draft.written_apart(edit.id, CallSite(file, end + len(new)), (tree, call))
+
+
+def _gets_several(draft: Draft, file: str, call: cst.Call) -> bool:
+    """Whether the function around a call has parameters, and more than one call may give it something."""
+    tree, several = draft.tree(file), False
+    function = tree.around(call, cst.FunctionDef)
+    while function is not None and not several and set(parameters_of(function)) - {"self"}:
+        uses = uses_of(draft, file, function)
+        several = len(uses) != 1 or uses[0].file != file or is_repeated(tree, uses[0].node)
+        function = tree.around(uses[0].node, cst.FunctionDef) if not several else None
+    return several
 
 
 def validates_at(file: str, line: int, read: Callable[[str], str] = read_source) -> bool:

@@ -331,6 +331,7 @@ class _StatementHead:
     bound: frozenset[str]  # names that it binds
     used: frozenset[str]
     methods: frozenset[str]  # names of the methods that it calls
+    receivers: frozenset[str]  # names whose methods it calls as those of a dataset
     node: ast.stmt  # the head; of a definition, all of it
 
     @property
@@ -351,10 +352,12 @@ def _refuse_changed_context(
     touched = [one for one in there if any(one.overlaps(*span) for span in spans)]
     touched += [one for one in new.statements(scope) if any(one.overlaps(edit.start, edit.end) for edit in edits)]
     end = max(end for _, end in spans)
-    datasets = _dataset_names([*there, *new.statements(scope)], touched)
-    made = _binding_code(there, datasets, end)
-    if _binding_code(now.statements(scope), datasets)[: len(made)] != made:
-        first = min([one.start for one in there if one.bound & datasets] + [start for start, _ in spans])
+    every = [*there, *new.statements(scope)]
+    datasets = _dataset_names(every, touched)
+    sources = datasets.union(*(one.receivers for one in every if one in touched or one.bound & datasets))
+    made = _binding_code(there, sources, end)
+    if _binding_code(now.statements(scope), sources)[: len(made)] != made:
+        first = min([one.start for one in there if one.bound & sources] + [start for start, _ in spans])
         inside = [at for at, element in enumerate(elements) if first <= element.start < max(end, first + 1)]
         raise _range_conflict(scope, inside[0], inside[-1] + 1, old, now)
     running = [*touched, *(one for one in there if one.start < end and one.bound & datasets)]
@@ -468,9 +471,12 @@ def _block_statements(body: Sequence[ast.stmt], around: tuple[str, ...]) -> Iter
         end = max(min((part.lineno for part in inner if hasattr(part, "lineno")), default=0) - 1, statement.lineno)
         last = end if blocks else statement.end_lineno or statement.lineno
         called = [one.func for one in ast.walk(head) if isinstance(one, ast.Call)]
-        methods = frozenset(function.attr for function in called if isinstance(function, ast.Attribute))
+        attributes = [function for function in called if isinstance(function, ast.Attribute)]
+        methods = frozenset(one.attr for one in attributes)
+        receivers = frozenset({_dotted_name(one.value) for one in attributes if one.attr in _OPERATORS} - {""})
         node = statement if isinstance(statement, _Definition) else head
-        yield _StatementHead(code, statement.lineno - 1, last, _bound_names(head), _used_names(head), methods, node)
+        bound, used = _bound_names(head), _used_names(head)
+        yield _StatementHead(code, statement.lineno - 1, last, bound, used, methods, receivers, node)
         for name, block in blocks.items():
             for part in block:
                 if isinstance(part, ast.ExceptHandler):

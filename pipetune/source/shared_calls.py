@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import TypeVar
 
 import libcst as cst
+from libcst.metadata import Assignment, GlobalScope
 
 from pipetune.core.edits import (
     Edit,
@@ -35,8 +36,8 @@ from pipetune.source.user_functions import FunctionUse, class_of_method, use_at,
 
 _T = TypeVar("_T")
 _REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
-_IMPLICITLY_CALLED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
-"""Methods that can be called without writing their name or the name of their class."""
+_NAMED_BY_CALLERS = frozenset({"__call__", "__init__", "__post_init__"})
+"""The only methods with such a name that are not called without writing it, or that of their class."""
 
 
 class Callers:
@@ -125,19 +126,28 @@ class Callers:
             )
             if tree is None or not isinstance(around, cst.Lambda) or not parameters_of(around):
                 continue
+            named: list[cst.Name] | list[cst.Attribute] = []
             match tree.parent(around):
+                case cst.DictElement():
+                    yield use_at(tree, place.file, around)  # where it is called is not known
                 case cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)]):
-                    for one in variable_nodes(tree.module):
-                        recorded = any(self._is_recorded(tree, place.file, up) for up in (one, *tree.ancestors(one)))
-                        if one.value == name.value and one is not name and not recorded:
-                            yield use_at(tree, place.file, one)
+                    named = [one for one in variable_nodes(tree.module) if one.value == name.value and one is not name]
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Attribute(attr=name) as own)]):
+                    named = [
+                        one for one in tree.nodes(cst.Attribute) if one.attr.value == name.value and one is not own
+                    ]
+            for one in named:
+                if not any(self._is_recorded(tree, place.file, up) for up in (one, *tree.ancestors(one))):
+                    yield use_at(tree, place.file, one)
 
     def _builds_one_dataset(self, file: str, function: cst.FunctionDef) -> bool:
         """Whether a function builds the same dataset each time: it has no parameters, nor has a function around it.
 
-        A method may have `self`, if only one object of its class is made.
+        A method may have `self`, if only one object of its class is made. No variable that it reads is set again below.
         """
         tree, names = self._draft.tree(file), parameters_of(function)
+        if _reads_set_again(tree, function):
+            return False
         owner, around = class_of_method(tree, function), tree.around(function, cst.FunctionDef)
         if names == ["self"] and owner is not None and around is None:
             uses = uses_of(self._draft, file, owner)
@@ -147,8 +157,9 @@ class Callers:
         return not names and (around is None or self._builds_one_dataset(file, around))
 
     def _unrecorded_references(self, file: str, function: cst.FunctionDef) -> Iterator[FunctionUse]:
-        if function.name.value in _IMPLICITLY_CALLED:  # its callers cannot be found
-            yield FunctionUse(file, function, f"{os.path.basename(file)}: {function.name.value}")
+        name = function.name.value
+        if name.startswith("__") and name.endswith("__") and name not in _NAMED_BY_CALLERS:
+            yield FunctionUse(file, function, f"{os.path.basename(file)}: {name}")  # its callers cannot be found
         for use in uses_of(self._draft, file, function):
             tree = self._draft.tree(use.file)
             around = [use.node, *tree.ancestors(use.node)]
@@ -175,6 +186,17 @@ class Callers:
         offset = tree.offset(place.end_line, place.end_column)
         properties = (one for one in tree.nodes(cst.Attribute) if tree.end(one) == offset)
         return tree.calls.get(offset) or next(properties, None)
+
+
+def _reads_set_again(tree: SyntaxTree, function: cst.FunctionDef) -> bool:
+    """Whether a function reads a variable of the file that is assigned several times, also below the function."""
+    for name in variable_nodes(function.body):
+        scope = tree.scope(name)
+        assigned = [one for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
+        plain = [one for one in assigned if isinstance(one.scope, GlobalScope)]
+        if len(plain) > 1 and any(tree.start(one.node) > tree.end(function) for one in plain):
+            return True
+    return False
 
 
 def is_repeated(tree: SyntaxTree, node: cst.CSTNode) -> bool:

@@ -273,7 +273,7 @@ def uses_of(draft: Draft, file: str, function: cst.FunctionDef | cst.ClassDef) -
     if isinstance(function, cst.ClassDef):
         return _uses_of_name(draft, file, function.name, method=False, node=function)
     owner = class_of_method(tree, function)
-    if owner is not None and name == "__init__":
+    if owner is not None and name in ("__init__", "__post_init__"):
         return uses_of(draft, file, owner)
     found = [use_at(tree, file, one) for one in _exposing_decorators(function)]
     if owner is not None and name == "__call__":
@@ -398,12 +398,22 @@ def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterato
 
 
 def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
-    """Returns the user's other files that may name a function of `file`: with its name, its module's and an import."""
+    """Returns the user's other files that may name a function of `file`: with its name, its module's and an import.
+
+    Among those near a caller of the function, only files that import the module count.
+    """
     stem = os.path.splitext(os.path.basename(file))[0]
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
-    texts = ((path, text_of(draft, path)) for path in neighboring_files(file))
-    return [path for path, text in texts if "import" in text and all(word.search(text) for word in words)]
+    imported = re.compile(rf"^[ \t]*(from|import)\b.*\b{re.escape(module)}\b", re.MULTILINE)
+    near = list(neighboring_files(file))
+    folders = {os.path.dirname(os.path.abspath(caller)): caller for caller in draft.codes}
+    around = (*draft.codes, *(path for caller in folders.values() for path in neighboring_files(caller)))
+    found = {path: text for path in near if "import" in (text := text_of(draft, path))}
+    for path in dict.fromkeys(around):
+        if path not in near and path != file and imported.search(text := text_of(draft, path)):
+            found[path] = text
+    return [path for path, text in found.items() if all(word.search(text) for word in words)]
 
 
 def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> bool:

@@ -261,7 +261,13 @@ def _merge_links(
         return False
     old, new = removed[0].text, added[0]
     match new.statement:
-        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])]):
+        case cst.SimpleStatementLine(
+            body=[
+                cst.Assign(
+                    targets=[cst.AssignTarget(target=cst.Name(value=target))], value=cst.Call(func=cst.Attribute())
+                )
+            ]
+        ):
             pass
         case _:
             return False

@@ -179,7 +179,8 @@ class _Branches:
             return self._conditional(code)
         if isinstance(code, cst.Name) and code in self._values:
             value = self._values[code]
-            alone = isinstance(self._tree.parent(code), cst.Arg) or isinstance(value, _ATOMS) or bool(value.lpar)
+            argument = isinstance(self._tree.parent(code), cst.Arg) and not isinstance(value, cst.Tuple)
+            alone = argument or isinstance(value, _ATOMS) or bool(value.lpar)
             return self._text(value) if alone else f"({self._text(value)})"
         assert isinstance(code, cst.BaseExpression)
         return self._replace(self._tree.whole_span(code), {one: self._text(one) for one in self._outermost(code)})

@@ -110,6 +110,41 @@ ds = (
 +    .batch(4)
 +        lambda *batch: tf.vectorized_map(lambda row: preprocess(*row), batch),
 
+#: a lambda over several lines that the parentheses of the call hold together | vectorized map
+ds = tf.data.Dataset.from_tensor_slices((X, Y)).map(
+    lambda image, label: tf.cast(label, tf.float32) * 2.0
+    - image[0]
+).batch(4)
++def preprocess(image, label):
++    return (tf.cast(label, tf.float32) * 2.0
++    - image[0])
++
++ds = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4).map(
++    lambda *batch: tf.vectorized_map(lambda row: preprocess(*row), batch)
++)
+
+#: a lambda over several lines with a text over several lines | vectorized map
+ds = (
+    tf.data.Dataset.from_tensor_slices((X, Y))
+    .map(
+        lambda image, label: (
+            image + len("""a
+            b"""),
+            label,
+        ),
+    )
+    .batch(4)
+)
++def preprocess(image, label):
++    return (
++        )
++
++ds = (
++    tf.data.Dataset.from_tensor_slices((X, Y))
++    .batch(4)
++    .map(
++        lambda *batch: tf.vectorized_map(lambda row: preprocess(*row), batch),
+
 #: a lambda with a default argument | vectorized map
 for scale in (255.0, 128.0):
     ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x, scale=scale: x / scale).batch(4)
@@ -595,6 +630,20 @@ ds = load()
 ds = ds.shuffle(12, seed=1)
 ds = ds.batch(4)
 #! in different blocks
+
+#: one of three functions | batched map
+def half(x):
+    return x / 2.0
+def twice(x):
+    return x * 2.0
+def largest(x):
+    return tf.reduce_max(x) + x * 0.0
+def load(rows, kind):
+    ds = tf.data.Dataset.from_tensor_slices(rows)
+    ds = ds.map(half if kind == 1 else (twice if kind == 2 else largest))
+    return ds.batch(4)
+fit(load(X, 2))
+#! one of several functions
 
 #: a comprehension over the splits: a cache for one | cached map
 def dataset(rows):

@@ -90,6 +90,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("another crop", f"def augment(data):\n{DECODE}    return tf.image.central_crop(image, 0.5)\n", "contain 0 crops"),
     ("converted before", f"def augment(data):\n{DECODE}    image = tf.cast(image, tf.float32)\n{CROP}    return image\n", "contain 0 crops"),
     ("several channels unsaid", f"def augment(data):\n    image = tf.io.decode_jpeg(data)\n{CROP}    return image\n", "contain 0 crops"),
+    ("channels as in the file", "def augment(data):\n    image = tf.io.decode_jpeg(data, channels=0)\n    return tf.image.crop_to_bounding_box(image, 1, 2, 3, 4)\n", "contain 0 crops"),
     ("channels by a name", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=COLOURS)\n{CROP}    return image\n", "contain 0 crops"),
     ("other settings", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=3, ratio=2)\n{CROP}    return image\n", "contain 0 crops"),
     ("another decoder", f"def augment(data):\n    image = tf.io.decode_image(data, channels=3)\n{CROP}    return image\n", "contain 0 crops"),

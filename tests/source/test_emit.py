@@ -471,6 +471,20 @@ def test_patch_of_two_files(tmp_path):
     assert "different files" in moved.not_covered[0].why
 
 
+def test_script_above_the_folder_of_a_helper_uses_it_too(tmp_path):
+    main, helper = tmp_path / "main.py", tmp_path / "reading" / "helper.py"
+    helper.parent.mkdir()
+    helper.write_text("import tensorflow as tf\ndef make(n):\n    return tf.data.Dataset.range(n).map(abs)\n")
+    main.write_text(
+        f"ns = {{}}\nexec(compile({helper.read_text()!r}, {str(helper)!r}, 'exec'), ns)\ntrain(ns['make'](9))\n"
+        "def test():\n    from reading.helper import make\n    return make(5)\n"
+    )
+    (rejection,) = emit(
+        record(main).pipeline(), Plan("p", (rewrite(SetArgument("n1", "deterministic", False)),))
+    ).not_covered
+    assert "is also referenced at main.py:6" in rejection.why
+
+
 def test_byte_order_mark_encoding_and_missing_newline_are_kept(sample):
     text = "\ufeff# é\r\nimport tensorflow as tf\r\nds = tf.data.Dataset.range(3).batch(2); train(ds)"
     made = sample(text)

@@ -233,6 +233,16 @@ def test_library_function_that_became_one_of_the_file_is_a_conflict() -> None:
     assert caught.value.where == "decode()" and caught.value.analyzed.text == ""
 
 
+def test_dataset_of_a_library_that_became_another_is_a_conflict() -> None:
+    before = LOADING.format("import lib", "pass", "raw = lib.read()", "tf.square").replace(
+        "tf.data.Dataset.range(3)", "raw.take(2)"
+    )
+    after = before.replace(".batch(2)", ".cache().batch(2)")
+    with pytest.raises(PlaceChanged) as caught:
+        merge(before, after, before.replace("lib.read()", "lib.read().shuffle(9)"), strict=True)
+    assert caught.value.where == "Inputs.load()"
+
+
 def test_second_function_of_a_name_is_reported_by_that_name() -> None:
     before = "def load():\n    return 1\n\n\ndef load():\n    return dataset.map(augment)\n"
     with pytest.raises(PlaceChanged) as caught:

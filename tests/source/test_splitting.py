@@ -120,6 +120,7 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("a function inside", "def augment(image):\n    def half(x):\n        return x / 2\n    return half(image)\n", {}, "half in augment is not bound"),
     ("a number", f"def augment(image):\n    size = 5\n{IMAGE}    return image[:size]\n", {"statement": 2, "handed": 2}, "Python value"),
     ("a list of numbers", f"def augment(image):\n    size = [5, 5, 3]\n{IMAGE}    return f(image, size)\n", {"statement": 2, "handed": 2}, "Python value"),
+    ("a list of tensors", "def augment(image):\n    parts = [f(image)]\n    return g(parts)\n", {}, "Python value"),
     ("a lambda inside", "def augment(image):\n    half = lambda x: x / 2\n    return half(image)\n", {"taken": (0,)}, "Python value"),
     ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are live"),
     ("a dict that is read as a whole", 'def augment(image):\n    both = f(image)\n    return both["a"], g(both)\n', {"handed": 2}, "1 variables are live"),
@@ -150,6 +151,16 @@ def test_factory_is_split_only_if_its_function_is_all_that_it_makes(tmp_path, en
     text += f"class other:\n    make = make\n\n\ntrain(tf.data.Dataset.range(3).map({called}).batch(4))\n"
     new, emission = emitted(tmp_path, text)
     assert (new == text) is bool(why) and why in " ".join(one.why for one in emission.not_covered)
+
+
+def test_method_that_a_subclass_defines_anew_is_refused(tmp_path):
+    text = (
+        HEAD
+        + OTHERS[0][2]
+        + "class Flips(Reader):\n    def augment(self, image, label):\n        return image, label\n\n\n"
+    )
+    new, emission = emitted(tmp_path, f"{text}train(Flips().dataset())\n", **OTHERS[0][5])
+    assert "A subclass may define another augment." in emission.not_covered[0].why and new.startswith(text)
 
 
 @pytest.mark.parametrize(("name", "text", "cut", "why"), REFUSED, ids=[case[0] for case in REFUSED])

@@ -207,6 +207,16 @@ SCRIPTS = [
     Script("a function from a dictionary",
      CHOOSING.replace("FUNCTION", "functions = {True: abs, False: int}").replace("(chosen)", "(functions[training])"),
      BEHIND_THE_BATCH, "one of several functions"),
+    Script("a function from a dictionary, by a name",
+     CHOOSING.replace("FUNCTION", "functions = {True: abs, False: int}\n    chosen = functions[training]"),
+     BEHIND_THE_BATCH, "one of several functions"),
+    Script("a function that a dictionary gives",
+     CHOOSING.replace("FUNCTION", "functions = {1: abs, 0: int}").replace("(chosen)", "(functions.get(training))"),
+     BEHIND_THE_BATCH, "one of several functions"),
+    Script("a partial of one of two functions",
+     CHOOSING.replace("FUNCTION", "from functools import partial")
+     .replace("(chosen)", "(partial(abs if training else int))"),
+     BEHIND_THE_BATCH, "one of several functions"),
     Script("a function by a name that is assigned once", CHOOSING.replace("FUNCTION", "chosen = abs"),
      BEHIND_THE_BATCH, ("    return range(n).batch(2).map(chosen)",)),
     Script("AUTOTUNE has a name under a condition only",
@@ -232,6 +242,78 @@ SCRIPTS = [
     Script("a cache behind a skipped branch of the script", "augment, ds = False, range(9)\nds = ds.map(abs)\n"
      "if augment:\n    ds = ds.map(len)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
      "Above the cache is a condition"),
+    Script("a cache below a block, behind a branch that was skipped",
+     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("    return ds", "    if n:\n"
+     "        ds = ds.batch(8)\n    return ds").replace("return ds.batch(8)", "return ds"),
+     (Insert("batch", "cache", "c"),), ("        if not training:", "            ds = ds.cache()")),
+    Script("a cache on the line of a condition, behind a branch that was skipped",
+     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("    return ds", "    if n: ds = ds"
+     ".batch(8)\n    return ds").replace("return ds.batch(8)", "return ds"),
+     (Insert("batch", "cache", "c"),), ("    if not training:", "        if n: ds = ds.batch(8).cache()")),
+    Script("a cache behind a branch that was skipped within one that ran",
+     MIXED.replace("n, training", "n, training, flip=0").replace("shuffle(100)", "take(9)\n        if flip:\n"
+     "            ds = ds.map(len)"), (Insert("batch", "cache", "c"),),
+     ("    if not flip:", "        return ds.batch(8).cache()")),
+    Script("a cache behind one of two calls in a conditional expression",
+     MIXED.replace("True", "0").replace("shuffle", "take").replace("map(abs)", "map(len) if training else ds.map(abs)"),
+     (Insert("batch", "cache", "c"),), ("    if not training:", "        return ds.batch(8).cache()")),
+    Script("a cache in a chain that begins with a conditional expression",
+     MIXED.replace("True", "False").replace("return ds", "return (ds.map(len) if training else ds)"),
+     (Insert("batch", "cache", "c"),),
+     ("    if not training:", "        return (ds.map(len) if training else ds).batch(8).cache()")),
+    Script("a cache behind a map with one of two functions",
+     MIXED.replace("map(abs)", "map(abs if training else int)"), (Insert("batch", "cache", "c"),),
+     "may get another function"),
+    Script("a cache in a helper, which is called below a branch that was skipped", FINISHED.replace(
+     "train(", "if not ds:\n    ds = ds.map(len)\ntrain("), (Insert("batch", "cache", "c"),), "in another function"),
+    Script("a cache behind a helper with a branch that was skipped", PREPARED.replace(
+     "    return ds", "    if not ds:\n        ds = ds.map(len)\n    return ds"), (Insert("batch", "cache", "c"),),
+     "in another function"),
+    Script("a cache behind a helper that skips nothing", PREPARED, (Insert("batch", "cache", "c"),),
+     ("train(prepare(range(9)).batch(2).cache())",)),
+    Script("a cache in front of what only one dataset goes on with, below a skipped branch",
+     FLAGS.replace("    if training", "    if not ds:\n        ds = ds.map(len)\n    if training"),
+     (Insert("map#0", "cache", "c"),), ("    if rule:", "        ds = ds.cache()", "    if not ds:")),
+    Script("an iterator that a helper returns", BOTH.replace("return range(n).map(abs).batch(2)",
+     "return Iterator(range(n).map(abs))").replace("def make", "class Iterator:\n    def __init__(self, ds):\n"
+     "        self.ds = ds\ndef make").replace("(9)", "(9).ds").replace("(5)", "(5).ds"),
+     (Insert("map", "cache", "c"),), ("        return Iterator(range(n).map(abs).cache())",)),
+    Script("a cache behind a class of which other methods were not called", "class Data:\n    @staticmethod\n"
+     "    def make(n):\n        return range(n).map(abs)\n    @staticmethod\n    def mixed(ds):\n"
+     "        return ds.shuffle(3)\nds = Data.make(9)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
+     ("ds = ds.batch(2).cache()",)),
+    Script("a function that reads a variable, which is set again, later", "n = 9\ndef make():\n"
+     "    return range(n).map(abs).batch(2)\ntrain(make())\nn = 5\ndef test():\n    return make()\n",
+     (Insert("map", "cache", "c"),), ("def make(rule=False):", "train(make(rule=True))", "    return make()")),
+    Script("a function that reads a variable, which is set once", "n = 9\ndef make():\n"
+     "    return range(n).map(abs).batch(2)\ntrain(make())\ndef test():\n    return make()\n",
+     (Insert("map", "cache", "c"),), ("    return range(n).map(abs).cache().batch(2)",)),
+    Script("a cache behind skipped options and a number", MIXED.replace("True", "False").replace("shuffle(100)",
+     "take(int(n))\n        options = tf.data.Options()\n        ds = ds.with_options(options)"),
+     (Insert("batch", "cache", "c"),), ("    return ds.batch(8).cache()",)),
+    Script("a helper goes on under a condition: a call out of it",
+     PREPARED.partition("validate")[0].replace("    return", "    if not ds:\n        ds = ds.map(len)\n    return"),
+     BEHIND_THE_BATCH, "might process the dataset further"),
+    Script("a helper goes on under a condition: a call into it",
+     FINISHED.replace("return ds.batch(2).map(len)", "ds = ds.batch(2)\n    if not ds:\n        ds = ds.map(len)\n"
+     "    return ds"), (Move("map#1", "batch"), Move("map#0", "batch")), "what the function does with the dataset"),
+    Script("a move past a condition that the dataset does not pass", MIXED.replace(
+     "    if training:\n        ds = ds.shuffle(100)", "    if training:\n        print(n)\n    ds = ds.take(5)"),
+     BEHIND_THE_BATCH, ("    return ds.batch(8).map(abs)",)),
+    Script("a call behind the second of two ways, under a condition",
+     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("return ds.batch(8)",
+     "ds = ds.batch(4) if n > 9 else ds.batch(8)\n    return ds"), (Insert("batch", "cache", "c"),),
+     ("        ds = ds.batch(4) if n > 9 else ds.batch(8).cache()",)),
+    Script("a dataclass of another size, later", "import dataclasses\n@dataclasses.dataclass\nclass Data:\n"
+     "    n: int\n    def __post_init__(self):\n        self.ds = range(self.n).map(abs)\n"
+     "train(Data(9).ds)\ndef test():\n    return Data(5).ds\n", (Insert("map", "cache", "c"),),
+     "is also referenced at"),
+    Script("an object that is iterated, later", "class Data:\n    def __init__(self, n):\n        self.n = n\n"
+     "    def __iter__(self):\n        train(range(self.n).map(abs))\n        return iter(())\nlist(Data(9))\n"
+     "def test():\n    return list(Data(5))\n", (Insert("map", "cache", "c"),), "is also referenced at"),
+    Script("a lambda in a dictionary, which is called again, later",
+     "makers = {0: lambda n: range(n).map(abs).batch(2)}\ntrain(makers[0](9))\ndef test(): return makers[0](5)\n",
+     (Insert("map", "cache", "c"),), "is also referenced at"),
     Script("a lambda with a name, which is called again, later",
      "make = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\ndef test(): return make(5)\n",
      (Insert("map", "cache", "c"),), "is also referenced at"),

@@ -162,6 +162,17 @@ def test_argument_is_a_copy() -> None:
 
 
 PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "two calls": (
+        """
+        import tensorflow as tf
+        from tests.rewrites.on_data.test_numpy_function import vectors
+        def prepare(vector):
+            one = tf.py_function(lambda x: x.numpy() + 1, [vector], tf.int64)
+            return one, tf.py_function(lambda x: x.numpy()[::-1], [vector], tf.int64)
+        ds = vectors().map(prepare)
+        """,
+        ("one = numpy_call(lambda x: x + 1, [vector], tf.int64)\n    return one, numpy_call(lambda x: x[::-1]",),
+    ),
     "a function; NumPy under a name": (
         """
         import numpy
@@ -223,6 +234,7 @@ def test_patched_source_gives_the_elements_of_the_plan(text: str, expected: tupl
     [
         ("tf.py_function(of['python'], [vector], tf.int64)", "not visible in the call"),
         ("other(vector)", "used in 2 places"),
+        ("other(vector) if of else tf.py_function(lambda x: x, [vector], tf.int64)", "unknown which of them ran"),
     ],
 )
 def test_what_cannot_be_written(call: str, why: str, tmp_path: Path) -> None:
