@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import coordinators, distributed_input, job_processes, keras
+from pipetune.capture import coordinators, distributed_input, job_processes, keras, native_writers
 from pipetune.capture.consumption import Consumption, Reading, Stopwatch, whole_call_stopwatch
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.early_ends import way_out
@@ -69,6 +69,7 @@ def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
         return original(dataset)
     if not script.role() and not inside_workflow():
         script.on_iteration(dataset)
+    native_writers.report_caches(dataset)
     with Stopwatch() as making:
         iterator = original(dataset)
     if type(iterator) is not tensorflow_private.OwnedIterator:
@@ -77,6 +78,8 @@ def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
 
 
 def _around_reduce(script: ObservedScript, original: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    if tf.executing_eagerly():
+        native_writers.report_caches(dataset)
     seen = tf.executing_eagerly() and not script.role() and not called_by_library()
     with whole_call_stopwatch([script.record_use(dataset, "other", "Dataset.reduce")] if seen else []):
         return original(dataset, *args, **kwargs)
@@ -283,9 +286,11 @@ def _around_values(script: ObservedScript, original: Any, strategy: Any, value_f
 
 
 def _around_distributed_iter(script: ObservedScript, original: Any, distributed: Any) -> Any:
+    handed = distributed_input.find_distributed_input(distributed)
+    if handed is not None and tf.executing_eagerly():
+        native_writers.report_caches(handed.dataset)
     with script.as_role("a strategy"), Stopwatch() as making:  # it iterates its own dataset on every device
         iterator = original(distributed)
-    handed = distributed_input.find_distributed_input(distributed)
     if handed is None or not tf.executing_eagerly() or type(iterator) is not tensorflow_private.DistributedIterator:
         return iterator
     return observe(script, handed.dataset, iterator, making, ObservedDistributedIterator, handed)

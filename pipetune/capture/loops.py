@@ -103,13 +103,20 @@ def compile_with_extended_loops(source: str | bytes, path: str) -> CodeType:
         SyntaxError, ValueError: the source is not Python.
     """
     tree = ast.parse(source, path)
-    return compile(tree if extend_loops(tree) else source, path, "exec", dont_inherit=True)
+    try:
+        return compile(tree if extend_loops(tree) else source, path, "exec", dont_inherit=True)
+    except RecursionError:  # only a tree of nodes may be too deep
+        return compile(source, path, "exec", dont_inherit=True)
 
 
 def extend_loops(tree: ast.Module) -> bool:
-    """Extends, in place, the loops that may train; returns whether there are any."""
+    """Extends, in place, the loops that may train; returns whether there are any.
+
+    Not those behind code that is nested too deep, as an `if` with hundreds of `elif` is.
+    """
     extension = _Extension(set(_loops_that_may_train(tree)))
-    extension.visit(tree)
+    with contextlib.suppress(RecursionError):
+        extension.visit(tree)
     return extension.changed
 
 
@@ -126,6 +133,10 @@ class _Extension(ast.NodeTransformer):
         self._around: list[bool] = []  # of each loop around, in the same function: whether it is extended
         self._fixed = False  # inside what leaves as in the script
         self.changed = False
+
+    def visit(self, node: ast.AST) -> Any:
+        """Visits statements: no expression has a loop, and a sum of hundreds of terms is nested too deep."""
+        return node if isinstance(node, ast.expr) else super().visit(node)
 
     def visit_For(self, node: ast.For) -> ast.For:
         self._visit_loop(node)

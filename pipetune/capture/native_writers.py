@@ -20,6 +20,8 @@ from pipetune import tensorflow_private
 from pipetune.capture.patches import Patches
 from pipetune.core import file_events
 from pipetune.core.undo import UndoJournal
+from pipetune.pipelines.call_sites import inside_workflow
+from pipetune.pipelines.files import files_written_by
 
 WriteReporter = Callable[[UndoJournal, tuple[Any, ...], Mapping[str, Any]], object]
 """Called before a call, with the journal and the arguments of the call."""
@@ -64,15 +66,36 @@ _TENSORFLOW: Mapping[str, WriteReporter] = {
 }
 
 
+_RAW_OPS: Mapping[str, str] = {  # op: argument that names its file, or how the names of its files begin
+    "WriteFile": "filename",
+    "Save": "filename",
+    "SaveSlices": "filename",
+    "SaveV2": "prefix",
+    "MergeV2Checkpoints": "destination_prefix",
+}
+
+
 def watch(patches: Patches) -> None:
     """Reports writes to the journal of this process until the patches are undone."""
     for name, report in _TENSORFLOW.items():
         patches.wrap(tensorflow_private.file_operations, name, functools.partial(_around, report))
     patches.wrap(tf.io.TFRecordWriter, "__init__", functools.partial(_around, _writes_argument(1, "path")))
-    patches.wrap(tf.io, "write_file", functools.partial(_around, _write_file))
+    patches.wrap(tf.data.experimental.TFRecordWriter, "write", functools.partial(_around, _records))
+    for owner in (tf.io, tf.compat.v1, tf.compat.v1.io):
+        patches.wrap(owner, "write_file", functools.partial(_around, _write_file))
+    for name, argument in _RAW_OPS.items():
+        patches.wrap(tf.raw_ops, name, functools.partial(_around, functools.partial(_raw_op, argument)))
     patches.wrap(tf.summary, "create_file_writer", functools.partial(_around, _events))
     patches.wrap(tensorflow_private.CheckpointSaver, "save", functools.partial(_around, _checkpoint))
     patches.on_import(_LIBRARIES, functools.partial(_wrap_library, patches))
+
+
+def report_caches(dataset: Any) -> None:
+    """Reports the files of caches and snapshots that are written while `dataset` is read, unless pipetune reads it."""
+    journal = file_events.current_journal()
+    if journal is not None and not inside_workflow():
+        for name in files_written_by(dataset):
+            journal.before_files_named(os.path.abspath(name), changing=False)
 
 
 def _wrap_library(patches: Patches, module: ModuleType) -> None:
@@ -98,6 +121,15 @@ def _report_local(report: Callable[..., None], paths: tuple[Any, ...], **how: bo
 
 def _write_file(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     _report_local(journal.before_write, _known_path(args[0] if args else kwargs.get("filename")))
+
+
+def _records(journal: UndoJournal, args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> None:
+    _report_local(journal.before_write, _known_path(args[0]._filename))
+
+
+def _raw_op(argument: str, journal: UndoJournal, _args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    report = journal.before_write if argument == "filename" else journal.before_files_named
+    _report_local(report, _known_path(kwargs.get(argument)))
 
 
 def _checkpoint(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

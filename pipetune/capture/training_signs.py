@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-import numpy as np
-
 from pipetune.pipelines import call_sites
 from pipetune.timing.windows import readable_trainable_variables
 
@@ -52,7 +50,7 @@ class TrainingSigns:
     def describe(self, frame: FrameType | None) -> str:
         """Returns what shows that the loop trains; "" if nothing does so far."""
         for variable, value in self._variables:
-            if not np.array_equal(variable.numpy(), value):
+            if variable.numpy().tobytes() != value.tobytes():  # a NaN equals nothing
                 return CHANGES_VARIABLES
         if self._torch_steps.count:
             return "it calls torch.optim.Optimizer.step"

@@ -319,10 +319,10 @@ class _Restorer:
                 if name.startswith(stem) and name not in original.names:
                     self._remove_new(os.path.join(folder, name))
             return
-        if original.kind is RecordKind.UNCOPIED:
-            raise OSError("it was too large to back up")
         if now == (original.size, original.modified, original.changed, original.inode):
             return
+        if original.kind is RecordKind.UNCOPIED:
+            raise OSError("it was too large to back up")
         if original.kind is RecordKind.FOLDER and now is not None and stat.S_ISDIR(mode := os.lstat(path).st_mode):
             if stat.S_IMODE(mode) != original.mode:
                 os.chmod(path, original.mode)
@@ -437,28 +437,42 @@ def _opened_for_output() -> Iterator[os.stat_result]:
 def _put_content(path: str, original: PathState, copy: Path) -> None:
     """Restores a file; one that still has the same inode is written in place.
 
-    That keeps its hard links, its owner, and the descriptors of processes that have it open.
+    That keeps its hard links, its owner, and the descriptors of processes that have it open. It may have been replaced,
+    and still be there by another name.
     """
-    now = None if os.path.islink(path) else current_state(path)
-    if now is not None and now[3] == original.inode:
-        with contextlib.suppress(PermissionError):
-            with open(copy, "rb") as source, open(path, "r+b") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-                target.truncate(original.size)
-            _put_metadata(path, original)
-            return
     # The name depends only on the copy, so the next restoration replaces what a killed one has left.
     aside = f"{path}.pipetune-{hashlib.blake2b(os.fsencode(copy), digest_size=4).hexdigest()}"
+    with contextlib.suppress(OSError):
+        os.unlink(aside)
     try:
+        if not _is_same_file(path, original) and _is_same_file(original.target, original):
+            os.link(original.target, aside)
+            _move(aside, path)
+        if _is_same_file(path, original):
+            with contextlib.suppress(PermissionError):
+                with open(copy, "rb") as source, open(path, "r+b") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                    target.truncate(original.size)
+                _put_metadata(path, original)
+                return
         shutil.copyfile(copy, aside)
         os.truncate(aside, original.size)
         _put_metadata(aside, original)
-        if os.path.isdir(path) and not os.path.islink(path):
-            _remove(path)
-        os.replace(aside, path)
+        _move(aside, path)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(aside)
+
+
+def _is_same_file(path: str, original: PathState) -> bool:
+    now = None if not path or os.path.islink(path) else current_state(path)
+    return now is not None and now[3] == original.inode
+
+
+def _move(file: str, path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        _remove(path)
+    os.replace(file, path)
 
 
 def _put_metadata(path: str, original: PathState) -> None:

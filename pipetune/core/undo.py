@@ -44,8 +44,10 @@ from pipetune.core.files import root, writable_descriptors, writable_mappings
 MAX_COPIED_BYTES = 10**9
 """Maximum size of all copies: copying more would take longer than the windows that it is done for."""
 
-MAX_GENERATIONS = 8
-"""Maximum number of nested loops not yet known to train: epochs, evaluation, a preview. Scripts have no more."""
+MAX_GENERATIONS = 64
+"""Maximum number of loops not yet known to train, of which one may hold the others: a preview in each of its steps."""
+
+_FEW_GENERATIONS = 8  # kept where their copies take much space: nested loops, as over epochs, evaluation and a preview
 
 _MAX_LISTINGS = 100  # number of loops at whose start all folders are listed: a script may start thousands of loops
 _MAX_NAMES = 5_000  # in a folder that is compared afterwards: listing that many takes a few milliseconds
@@ -94,7 +96,7 @@ class PathState:
     changed: int = 0
     inode: int = 0
     copy: str = ""
-    target: str = ""  # of a symbolic link
+    target: str = ""  # of a symbolic link; of a file with several names, another one in its folder
     names: tuple[str, ...] = ()
 
 
@@ -104,7 +106,7 @@ def merge_states(originals: Iterable[PathState]) -> dict[str, PathState]:
     for original in originals:
         first = found.setdefault(original.path, original)
         if first.kind is RecordKind.APPENDED and original.kind in (RecordKind.FILE, RecordKind.UNCOPIED):
-            found[original.path] = replace(first, kind=original.kind, copy=original.copy)
+            found[original.path] = replace(first, kind=original.kind, copy=original.copy, target=original.target)
     return found
 
 
@@ -189,7 +191,8 @@ class UndoJournal:
                 threading.Thread(target=self._send_heartbeats, name="pipetune-undo", daemon=True).start()
             if not self._begun:
                 self._generation += 1
-                if len(self._generations) == MAX_GENERATIONS:
+                most = MAX_GENERATIONS if self._copied < MAX_COPIED_BYTES / 2 else _FEW_GENERATIONS
+                while len(self._generations) >= most:
                     self._drop(self._generations.popleft()[1])
                 self._generations.append((self._generation, {}))
                 self._write(mark=self._generation)
@@ -223,7 +226,10 @@ class UndoJournal:
             self._ended.set()
             while self._generations:
                 self._drop(self._generations.popleft()[1])
-            self._write(discard=True)
+            try:
+                self._write(discard=True)
+            except TooLarge:  # on a full disk: an empty journal restores nothing either
+                os.ftruncate(self._lines, 0)
 
     def close(self) -> None:
         """Records the final states, when no code of the script runs any more: later states are attributed to others."""
@@ -296,7 +302,10 @@ class UndoJournal:
         """Files whose names begin with `prefix` will be created and, if `changing`, existing ones changed."""
         name = self._resolved(prefix, -1)
         folder, stem = os.path.split(name or "")
-        if name is None or not os.path.isdir(folder):
+        if name is None:
+            return
+        if not os.path.isdir(folder):
+            self._record_path(name)  # native code also creates the folder
             return
         there = [one for one in os.listdir(folder) if one.startswith(stem)]
         for one in there if changing else ():
@@ -390,7 +399,8 @@ class UndoJournal:
             return found
         if not copying:
             return replace(found, kind=RecordKind.UNCOPIED)
-        return replace(found, copy=self._copy_of(name, now.st_size))
+        other = _other_name(name, now.st_ino) if now.st_nlink > 1 else ""
+        return replace(found, copy=self._copy_of(name, now.st_size), target=other)
 
     def _copy_of(self, name: str, size: int) -> str:
         """Copies the file into the journal's folder and returns the name of the copy.
@@ -518,6 +528,15 @@ def _parent_folders(name: str) -> Iterator[str]:
     while (above := os.path.dirname(name)) != name:
         yield above
         name = above
+
+
+def _other_name(name: str, inode: int) -> str:
+    """Returns another name in its folder of the file `name` with this inode; "" if there is none."""
+    try:
+        with os.scandir(os.path.dirname(name)) as entries:
+            return next((one.path for one in entries if one.inode() == inode and one.path != name), "")
+    except OSError:
+        return ""
 
 
 def _first_missing(name: str) -> str:

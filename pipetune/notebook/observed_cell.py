@@ -31,7 +31,8 @@ from pipetune.core.files import writable_descriptors, writable_mappings
 from pipetune.pipelines import call_sites, files
 from pipetune.timing.iterators import free_iterators, shortened_pauses
 
-_MOST_BYTES = 64 * 2**20  # of one array, by judgement: what a step changes is a counter or a weight, no data set
+_MOST_BYTES = 64 * 2**20
+"""Of an array that has a name, and of all in containers, by judgement: steps change counters and weights, no data."""
 
 
 _MOST_ITEMS = 100_000  # in containers within others, by judgement: a history has a list for each metric
@@ -41,31 +42,53 @@ _CONTAINERS = (list, dict, set, deque, tuple)
 class NamespaceCopy:
     """A copy of the names, and of the contents of the lists, dictionaries, sets and arrays that they refer to.
 
-    So are the lists, dictionaries and sets in those, as far as they are not long. Objects of other kinds keep what is
-    changed in them.
+    So are the lists, dictionaries, sets and arrays in those, as far as they are not long. Objects of other kinds keep
+    what is changed in them.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace, self._names = namespace, dict(namespace)
         own = [value for name, value in namespace.items() if not name.startswith("__")]  # not `__builtins__`
         values = {id(value): value for value in own if value is not namespace and _can_be_copied(value)}
-        seen, items = {id(namespace)}, 0
+        seen, items, left = {id(namespace)}, 0, _MOST_BYTES
         for value in own:  # which grows
             if type(value) in _CONTAINERS and id(value) not in seen and items + len(value) <= _MOST_ITEMS:
                 seen.add(id(value))
                 items += len(value)
                 values[id(value)] = value
                 own += value.values() if isinstance(value, dict) else value
+            elif (
+                type(value) is np.ndarray and id(value) not in values and value.nbytes <= left and _can_be_copied(value)
+            ):
+                left -= value.nbytes
+                values[id(value)] = value
         self._contents = [(value, copy.copy(value)) for value in values.values() if type(value) is not tuple]
 
     def restore(self) -> None:
         """Binds the names as they were, and puts the contents back."""
+        arrays = [(value, content) for value, content in self._contents if isinstance(value, np.ndarray)]
+        # Their shape was changed in place, while others may look at them: the copies are bound instead.
+        instead = {id(value): content for value, content in arrays if not _can_take(value, content)}
         for value, content in self._contents:
+            if id(value) in instead:
+                continue
             _put_back(value, content)
             if isinstance(value, dict) and list(value) != list(content):  # the order
                 for key in content:
                     value[key] = value.pop(key)
         _put_back(self._namespace, self._names)
+        holders: list[Any] = [self._namespace, *(value for value, _ in self._contents)] if instead else []
+        for holder in holders:
+            items = holder.items() if isinstance(holder, dict) else enumerate(holder) if type(holder) is list else ()
+            for key, value in list(items):
+                holder[key] = instead.get(id(value), value)
+
+
+def _can_take(array: Any, content: Any) -> bool:
+    """Whether an array can be given its former content; one that was made read-only is made writable again."""
+    with contextlib.suppress(ValueError):  # it looks at one that is read-only
+        array.flags.writeable = True
+    return bool(array.flags.writeable) and (array.shape, array.dtype) == (content.shape, content.dtype)
 
 
 def _can_be_copied(value: Any) -> bool:
@@ -77,7 +100,6 @@ def _can_be_copied(value: Any) -> bool:
 def _put_back(value: Any, content: Any) -> None:
     """Makes the contents of `value` those of its copy; what both have stays all the time, as others may use it."""
     if isinstance(value, np.ndarray):
-        value.flags.writeable = True  # as it was
         value[...] = content
     elif isinstance(value, dict):
         for key in value.keys() - content.keys():
@@ -222,16 +244,22 @@ class ObservedCell:
 
     def _restore(self) -> None:
         state = self._state
-        if state is not None:
-            state.variables.restore()
-            self._created.restore(state.created)
-            state.names.restore()
-            free_iterators()
-            protection.flush()  # what files that the cell left open have in their buffers is undone next
+        with contextlib.ExitStack() as last_first:  # each of these, whatever another one raises
+            last_first.callback(self._restore_files)
+            if state is not None:
+                last_first.callback(protection.flush)  # what files that the cell left open have in their buffers
+                last_first.callback(free_iterators)
+                last_first.callback(state.names.restore)
+                last_first.callback(self._created.restore, state.created)
+                last_first.callback(state.variables.restore)
+
+    def _restore_files(self) -> None:
+        state = self._state
         if self._journal is None:
             return
         if state is not None:
-            self._journal.close()
+            with contextlib.suppress(OSError):  # on a full disk
+                self._journal.close()
         else:
             self._journal.discard()
         self._journal.release()

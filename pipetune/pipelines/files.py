@@ -101,11 +101,11 @@ def snapshot_folder(original: Any) -> str:
 
 
 def files_written_by(dataset: Any) -> Iterator[str]:
-    """Yields the files of all caches and snapshots that `dataset` and its upstream datasets write."""
+    """Yields the local files of all caches and snapshots that `dataset` and its upstream datasets write."""
     for found in reachable([dataset], tensorflow_private.inputs):
         name = written_path(found)
-        if name and not (_is_cache(found) and _is_complete(name)):
-            yield name
+        if name and not _scheme(name) and not (_is_cache(found) and _is_complete(name)):
+            yield _local(name)
 
 
 def _is_cache(dataset: Any) -> bool:

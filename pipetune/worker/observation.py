@@ -251,6 +251,7 @@ class ObservedRun:
         use.role = "training"
         self._script.training_begun = True
         # What the script has written until now is kept.
+        protection.flush()
         self._protect(consumption.NoConsumer(""), self._files.begin(use.dataset))
         taken = f"it was consumed by {use.consumer_call}"
         if use.elements:

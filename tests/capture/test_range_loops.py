@@ -137,6 +137,20 @@ def test_call_sites_are_unchanged() -> None:
     assert set(code.co_positions()) == places and NAMES[0] in code.co_consts
 
 
+@pytest.mark.parametrize(
+    "deep",
+    [
+        f"a = {' + '.join(['1'] * 600)}",
+        f"a = {' + '.join(['1'] * 1500)}",
+        "if done: pass\n" + "".join(f"elif done == {number}: pass\n" for number in range(600)),
+    ],
+    ids=["sum", "long sum", "elif"],
+)
+def test_code_that_is_nested_deep_is_compiled(deep: str) -> None:
+    found = run(f"for _ in range(3):\n    next(steps)\n{deep}", measured=20)
+    assert found["steps"].taken in (3, 20)
+
+
 def test_declared_encoding_of_bytes_is_used() -> None:
     source = "# -*- coding: latin-1 -*-\nname = 'é'\nfor _ in range(0):\n    next(it)\n".encode("latin-1")
     found: dict[str, Any] = {}

@@ -141,6 +141,14 @@ def test_pytorch_optimizer_that_steps_trains(monkeypatch: pytest.MonkeyPatch) ->
     assert begun(script) == (FIRST_ELEMENTS + 1, "it calls torch.optim.Optimizer.step") and not registered
 
 
+def test_variables_that_are_not_a_number_and_stay_so_show_nothing() -> None:
+    variable = tf.Variable([float("nan"), 1.0])
+    signs = training_signs.TrainingSigns(None)
+    assert signs.describe(None) == ""
+    variable.assign_add([0.0, 1.0])
+    assert signs.describe(None) == training_signs.CHANGES_VARIABLES
+
+
 def test_jax_arrays_that_an_iteration_carries_over_show_training() -> None:
     jax = pytest.importorskip("jax")
 

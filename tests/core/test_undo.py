@@ -152,6 +152,20 @@ def test_changes_of_loop_before_training_is_confirmed_are_undone(own: Path, jour
     assert (own / "file").read_text() == "of a preview" and not (own / "new").exists()
 
 
+def test_changes_of_loop_with_a_preview_in_each_step_are_undone(own: Path, journals: Path) -> None:
+    before = writes.tree(own)
+    with recording(journals) as journal:
+        loop = journal.begin_generation()
+        for step in range(30):
+            (own / "file").write_text(f"step {step}")
+            (own / f"new {step}").write_text("of the loop")
+            journal.begin_generation()
+        journal.confirm_training(loop)
+        journal.close()
+    restored(journals)
+    assert writes.tree(own) == before
+
+
 @pytest.mark.parametrize("loops", [1, undo.MAX_GENERATIONS + 3])
 def test_changes_of_last_loop_are_undone_if_script_is_killed_before_training(
     own: Path, journals: Path, loops: int
@@ -258,6 +272,18 @@ def test_restored_file_keeps_hard_links_and_mode(own: Path, journals: Path) -> N
         os.chmod(own / "file", 0o600)
     restored(journals)
     assert writes.tree(own) == before
+    assert os.path.samefile(own / "file", own / "other name")
+
+
+def test_hard_link_to_a_file_that_is_written_and_replaced_is_restored(own: Path, journals: Path) -> None:
+    os.link(own / "file", own / "other name")
+    before = writes.tree(own)
+    with in_training(journals):
+        (own / "file").write_text("of the loop")
+        (own / "new").write_text("of the loop, too")
+        os.replace(own / "new", own / "file")
+    done = restored(journals)
+    assert writes.tree(own) == before and (done.left_alone, done.failed) == ([], [])
     assert os.path.samefile(own / "file", own / "other name")
 
 
@@ -389,6 +415,19 @@ def test_script_writes_on_before_training_if_the_disk_of_the_journal_is_full(own
     assert len(list(own.glob("file ?*"))) == 80
 
 
+def test_changes_of_a_script_that_ran_to_its_end_are_kept_on_a_full_disk(own: Path, journals: Path) -> None:
+    def script() -> None:
+        with recording(journals) as journal:
+            journal.begin_generation()
+            (own / "new").write_text("its own")
+            fill_disk(os.fstat(journal._lines).st_size)
+            journal.discard()
+
+    assert in_another_process(script) == 0
+    restored(journals)
+    assert (own / "new").read_text() == "its own"
+
+
 def test_files_are_restored_on_a_full_disk(own: Path, journals: Path) -> None:
     with in_training(journals):
         (own / "file").write_text("of the loop")
@@ -413,6 +452,18 @@ def test_too_large_file_changed_before_training_is_reported(
         journal.close()
     done = restored(journals)
     assert done.failed == [(str(own / "file"), "", "it was too large to back up")]
+
+
+def test_too_large_file_that_was_only_opened_is_not_reported(
+    own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo, "MAX_COPIED_BYTES", 7)
+    with recording(journals) as journal:
+        loop = journal.begin_generation()
+        open(own / "file", "r+").close()
+        journal.confirm_training(loop)
+        journal.close()
+    assert restored(journals).failed == []
 
 
 @contextmanager

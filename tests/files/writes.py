@@ -484,6 +484,26 @@ def _(folder: Path, _opened: Any, step: int) -> None:
     assert tf.io.read_file(str(folder / "file")) == f"step {step}".encode()
 
 
+@kind("raw ops", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    tf = _tf()
+    tf.raw_ops.WriteFile(filename=str(folder / "file"), contents=f"step {step}")
+    tf.raw_ops.WriteFile(filename=str(folder / "new" / f"{step}"), contents="new")
+    tf.compat.v1.write_file(str(folder / f"v1-{step}"), "new")
+    tf.raw_ops.Save(filename=str(folder / f"saved-{step}"), tensor_names=["a"], data=[1.0])
+    for prefix in ("v2", "made/v2"):
+        given = {"tensor_names": ["a"], "shape_and_slices": [""], "tensors": [1.0]}
+        tf.raw_ops.SaveV2(prefix=str(folder / f"{prefix}-{step}"), **given)
+
+
+@kind("dataset written to TFRecords", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    tf = _tf()
+    data = tf.data.Dataset.from_tensors(str(step))
+    tf.data.experimental.TFRecordWriter(str(folder / "file")).write(data)
+    tf.data.experimental.TFRecordWriter(str(folder / f"{step}")).write(data)
+
+
 @kind("summaries", native=True, prepare=_nothing)
 def _(folder: Path, _opened: Any, step: int) -> None:
     tf = _tf()

@@ -52,6 +52,29 @@ def test_contents_of_containers_in_others_are_put_back() -> None:
     assert names["w"].tolist() == [1.0, 1.0]
 
 
+def test_arrays_whose_shape_was_changed_in_place_are_put_back() -> None:
+    names: dict[str, Any] = {"reshaped": np.arange(6), "typed": np.ones(2), "longer": np.ones(2)}
+    names["again"] = names["longer"]
+    before = NamespaceCopy(names)
+    names["reshaped"].resize((2, 3), refcheck=False)
+    names["typed"].dtype = np.int32
+    names["longer"].resize(5, refcheck=False)
+    before.restore()
+    assert names["reshaped"].tolist() == list(range(6))
+    assert [names[one].tolist() for one in ("typed", "longer")] == [[1.0, 1.0]] * 2
+    assert names["again"] is names["longer"]
+
+
+def test_arrays_in_containers_are_put_back() -> None:
+    weights, large = {"w": np.ones(2)}, np.zeros(9 * 2**20)
+    names: dict[str, Any] = {"layers": [weights], "images": [large]}
+    before = NamespaceCopy(names)
+    weights["w"] -= 0.5
+    large += 1
+    before.restore()
+    assert weights["w"].tolist() == [1.0, 1.0] and large[0] == 1, "too large to be copied with all others"
+
+
 def test_order_of_a_dict_is_put_back() -> None:
     losses, others = {"train": 1.0, "val": 2.0, "test": 3.0}, {"a": 1}
     before = NamespaceCopy({"losses": losses, "others": others})

@@ -221,6 +221,28 @@ def test_files_that_a_loop_writes_are_put_back_and_nothing_is_saved(notebook: No
     assert (tmp_path / "model.keras").exists(), "saving works again"
 
 
+@pytest.mark.parametrize("reading", ["model.evaluate(checked, verbose=0)", "checked.reduce(0, lambda count, _: count)"])
+@pytest.mark.parametrize("first", [1, 30])
+def test_cache_that_steps_fill_is_removed(notebook: Notebook, tmp_path: Path, reading: str, first: int) -> None:
+    notebook.run(
+        f"steps = 0\nchecked = data.cache('checked')\n{STEP}\n    steps += 1\n"
+        f"    if steps >= {first}:\n        {reading}"
+    )
+    assert notebook.measured == [STEPS] * WINDOWS and not list(tmp_path.glob("checked*"))
+
+
+def test_files_are_put_back_if_something_else_cannot_be(notebook: Notebook, tmp_path: Path) -> None:
+    def work(consumer: Consumer, dataset: Any) -> None:
+        consumer.window(dataset, steps=STEPS, warmup=1)
+        assert notebook.observed is not None and notebook.observed._state is not None
+        notebook.observed._state.names.restore = lambda: done[0]  # type: ignore[method-assign]
+
+    done: list[int] = []
+    with pytest.raises(IndexError):
+        notebook.run(f"{STEP}\n    open('new', 'w').write('step')", work)
+    assert not (tmp_path / "new").exists()
+
+
 def test_loop_that_ends_too_early_says_so(notebook: Notebook) -> None:
     notebook.run("import itertools\nfor x, y in itertools.islice(data, 24):\n    weight.assign_add(1.0)")
     assert notebook.measured == [] and float(notebook.names["weight"]) == 0.0

@@ -105,3 +105,29 @@ def test_changed_files_are_restored_when_supervisor_exits(tmp_path: Path, monkey
     while own.read_text() != "precious" and time.monotonic() < end:
         time.sleep(0.05)
     assert own.read_text() == "precious"
+
+
+LOOPS = """
+import tensorflow as tf
+from pipetune.core.messages import Job, MessageWriter, Mode
+from pipetune.worker.observation import ObservedRun
+
+open("script.py", "w").write(
+    "import tensorflow as tf\\nfile = open('out', 'w')\\n"
+    "for _ in range(17):\\n    file.writelines('a' for _ in tf.data.Dataset.range(2))\\nfile.write('end')\\n"
+)
+job = Job(Mode.ANALYZE, int(sys.argv[1]), script="script.py", undo=".")
+ObservedRun(job, MessageWriter(int(sys.argv[1])), lambda *_: 0).run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_what_a_script_has_not_flushed_at_its_end_is_written(tmp_path: Path) -> None:
+    """Its process exits after the work on what its loops have read; files are flushed before the first loops alone."""
+    read_end, write_end = os.pipe()
+    with piped([f"import sys\n{LOOPS}", str(write_end)], write_end, cwd=tmp_path) as process:
+        os.close(write_end)
+        process.wait(120)
+    os.close(read_end)
+    assert (tmp_path / "out").read_text() == f"{'aa' * 17}end"
