@@ -43,13 +43,12 @@ from pipetune.source.dataset_flow import (
     moved_call,
     only_appends,
     recorded_call_ends,
-    refuse_skipped_elsewhere,
     refuse_unsafe,
-    skipped_conditions,
     unmet_conditions,
 )
 from pipetune.source.dataset_options import returns_one_dataset
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.skipped_code import refuse_skipped_elsewhere, skipped_conditions
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import (
     Statement,

@@ -22,12 +22,11 @@ from pipetune.source.dataset_flow import (
     moved_call,
     only_appends,
     refuse_conditional,
-    refuse_skipped_elsewhere,
-    skipped_conditions,
 )
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.map_functions import parameters_of
 from pipetune.source.shared_calls import SharingRules, is_repeated
+from pipetune.source.skipped_code import refuse_skipped_elsewhere, skipped_conditions
 from pipetune.source.source_files import line_end, newline_of, read_source
 from pipetune.source.statements import (
     Statement,

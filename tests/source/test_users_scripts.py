@@ -88,6 +88,10 @@ train(prepare(range(9)).batch(2))
 validate(prepare(range(5)))
 """
 
+TOLD = PREPARED.replace("prepare(ds)", "prepare(ds, flip=False)").replace(
+    "    return ds", "    if flip:\n        ds = ds.map(len)\n    return ds"
+)
+
 CONDITIONAL = """def load(n, training):
     ds = range(n)
     ds = ds.shuffle(100) if training else ds
@@ -271,6 +275,10 @@ SCRIPTS = [
      "in another function"),
     Script("a cache behind a helper that skips nothing", PREPARED, (Insert("batch", "cache", "c"),),
      ("train(prepare(range(9)).batch(2).cache())",)),
+    Script("a cache behind a helper that is told to skip", TOLD, (Insert("batch", "cache", "c"),),
+     ("train(prepare(range(9)).batch(2).cache())",)),
+    Script("a cache behind a helper that is told by a variable", TOLD.replace("(9)", "(9), 9 * 0"),
+     (Insert("batch", "cache", "c"),), "in another function"),
     Script("a cache in front of what only one dataset goes on with, below a skipped branch",
      FLAGS.replace("    if training", "    if not ds:\n        ds = ds.map(len)\n    if training"),
      (Insert("map#0", "cache", "c"),), ("    if rule:", "        ds = ds.cache()", "    if not ds:")),
