@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from benchmarks.accuracy.bottleneck import delay_elements
-from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import Drift, Interval, RunDynamics, RunFailed
 from pipetune.core.session import Session
@@ -36,15 +34,6 @@ def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) 
     (result, *_) = session.datasets
     assert result.course is not None
     return result.course, session
-
-
-def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch() -> None:
-    """Behind a full buffer 16 ms a batch are less than a step; filling it takes 0.8 s of an epoch of 2.8 s."""
-    slow = delay_elements(Dataset.range(400), 0.004).shuffle(200).batch(4).prefetch(2)
-    consumer = take_profile(study_here(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)), quick=True)).consumer
-    assert consumer.real_seconds and consumer.wait_share is not None
-    assert consumer.wait_share.median > 0.15
-    assert consumer.start_seconds > 0.4 * consumer.wait_share.median * consumer.real_seconds
 
 
 def test_emptying_of_shuffle_buffer_is_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
