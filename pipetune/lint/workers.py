@@ -299,9 +299,8 @@ def _inconsistent_shuffles(use: DatasetUse, known: OriginalSharding, workers: in
             "shuffle and set auto_shard_policy to OFF.",
         )
     loose = next((one for one in use.pipeline if one.argument("deterministic") is False), None)
-    if (
-        loose is not None and node is None and not _divided_above(use, loose)
-    ):  # a count in one process does not show what overtakes what in several
+    # A count in one process does not show what overtakes what in several.
+    if loose is not None and node is None and not _divided_above(use, loose):
         yield finding_at(
             "shuffled-apart",
             loose,

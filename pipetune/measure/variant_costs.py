@@ -135,7 +135,7 @@ def _function_seconds(source: live.LivePipeline, _annotated: Pipeline, node: Nod
     answer = node.function.on_batches
     if answer.cut is not None:
         whole = SplittableFunction(original._map_func)
-        _, called, _ = map_two_parts(plain, whole, answer.cut.position, synchronous=True)
+        _, called = map_two_parts(plain, whole, answer.cut.position, synchronous=True)
     else:
         function = map_functions.build_variant(
             tensorflow_private.python_function(original._map_func), answer.form, plain.element_spec

@@ -19,7 +19,7 @@ from pipetune.core.functions import PYTHON_CALLS, SplitPosition
 from pipetune.pipelines.call_sites import called_name, is_library, syntax_tree
 from pipetune.pipelines.functions import called_functions
 from pipetune.pipelines.graph_edits import function_body, graph_with, rebuild_function, specs_of
-from pipetune.pipelines.lifting import BatchProperties, prove_rows
+from pipetune.pipelines.lifting import prove_rows
 from pipetune.pipelines.op_types import draws
 from pipetune.pipelines.terms import CannotProve
 
@@ -228,8 +228,8 @@ class SplittableFunction:
         rest = rebuild_function(self.graph, self._tail_ops(position), self.graph.outputs, arguments=handed)
         return tensorflow_private.with_function(self.traced, rest)
 
-    def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, BatchProperties]:
-        """Returns the first part for whole batches, and the numerical properties of its rows.
+    def head_on_batches(self, position: int, rows: int | None) -> Any:
+        """Returns the first part for whole batches.
 
         Args:
             rows: rows per batch, the first axis of every argument and result; None if it varies.
@@ -240,10 +240,10 @@ class SplittableFunction:
         batched = self._head(position, rows=(rows,))
         gives = _element_spec(self.passed_tensors(position), (rows,))
         try:
-            properties = prove_rows(self._head(position), batched)
+            prove_rows(self._head(position), batched)
         except CannotProve as reason:
             raise CannotSplit(f"a part of it {reason}") from reason
-        return tensorflow_private.with_function(self.traced, batched, output_spec=gives), properties
+        return tensorflow_private.with_function(self.traced, batched, output_spec=gives)
 
     def _head(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
         part, handed = self._part(self.ops[:position]), self.passed_tensors(position)

@@ -245,4 +245,4 @@ def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
         return build_variant(whole.tail_function(function.cut.position), function.form, above.element_spec)
     assert function.form is function.cut.head_on_batches
     rows = tf.nest.flatten(above.element_spec)[0].shape[0]
-    return whole.head_on_batches(function.cut.position, rows)[0]
+    return whole.head_on_batches(function.cut.position, rows)

@@ -205,7 +205,7 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
     position, statement = _place_after_parsing(whole)
     check_lengths(whole.graph)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    head, tail, _ = map_two_parts(batched(above, batch), whole, position)
+    head, tail = map_two_parts(batched(above, batch), whole, position)
     if tail.element_spec != batched(original, batch).element_spec:
         raise CannotSplit("its shapes would not be known any more")
     parts = [functions.read_facts(made._map_func) for made in (head, tail)]
@@ -234,8 +234,8 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
 
 def map_two_parts(
     batches: Any, whole: SplittableFunction, position: int, *, synchronous: bool = False
-) -> tuple[Any, Any, BatchProperties]:
-    """Returns a map of the first part over `batches`, a map of the rest after it, and properties of the first's rows.
+) -> tuple[Any, Any]:
+    """Returns a map of the first part over `batches`, and a map of the rest after it.
 
     Args:
         batches: a dataset with components of shape [rows, ...].
@@ -247,12 +247,12 @@ def map_two_parts(
         ValueError: `tf.vectorized_map` has no converter for an op of the rest.
     """
     rows = tf.nest.flatten(batches.element_spec)[0].shape[0]
-    first, lifted = whole.head_on_batches(position, rows)
+    first = whole.head_on_batches(position, rows)
     with tensorflow_private.reusing_traced_functions():
         head = batches.map(first, synchronous=synchronous)
     tail = whole.tail_function(position)
     rest = map_functions.build_variant(tail, FunctionVariant.VECTORIZED, head.element_spec, allow_loops=False)
-    return head, head.map(rest, synchronous=synchronous), lifted
+    return head, head.map(rest, synchronous=synchronous)
 
 
 def _place_after_parsing(whole: SplittableFunction) -> tuple[int, int | None]:

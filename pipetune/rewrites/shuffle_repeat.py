@@ -171,8 +171,7 @@ SHUFFLE_REPEAT_ORDER_RULE = Rule(
     ),
     safety=(
         "A repeat directly after the shuffle is EXACT if only stateless maps that keep the order and filters were in "
-        "between. "
-        "Every other change of their order is REORDERS; with the repeat first, epochs mix."
+        "between. Every other change of their order is REORDERS; with the repeat first, epochs mix."
     ),
     propose=propose_shuffle_repeat_order,
 )

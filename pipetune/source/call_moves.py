@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from pipetune.core.edits import Insert
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.storage import LIBRARY
@@ -258,25 +259,27 @@ def _restrict_to_conditions(
     return replace(draft, conditional_functions=(*draft.conditional_functions, more))
 
 
-def restrict_cache(draft: Draft, after: str, current: Pipeline, *, stack: Sequence[CallSite] = ()) -> Draft:
-    """Records in the draft that a cache behind `after` is to be written only where it keeps no other draws.
+def restrict_cache(draft: Draft, edit: Insert, current: Pipeline, *, stack: Sequence[CallSite] = ()) -> Draft:
+    """Records in the draft that an operator, if it is a cache, is to be written only where it keeps no other draws.
 
     In a run that takes a branch above it that was skipped, such as one that augments, it might keep the draws there.
 
     Args:
         current: the pipeline before the cache is inserted.
-        stack: the call at which it is written, and those around it, if that is not the call of `after`.
+        stack: the call at which it is written, and those around it, if that is not the call of `edit.after`.
 
     Raises:
         CannotExpress: the branch is not in the function around the call, so that no version can be kept for it, or its
             condition may have another value below.
     """
-    stack = stack or (draft.sites[after], *draft.calls_around(after))
+    if edit.op != "cache":
+        return draft
+    stack = stack or (draft.sites[edit.after], *draft.calls_around(edit.after))
     file, tree = stack[0].file, draft.tree(stack[0].file)
     call = tree.calls.get(stack[0].end)
     if call is None:
         raise CannotExpress("The call at which the cache would be written is not known.")
-    refuse_skipped_elsewhere(draft, stack, [*(one.id for one in current.upstream(after)), after])
+    refuse_skipped_elsewhere(draft, stack, [*(one.id for one in current.upstream(edit.after)), edit.after])
     conditions = skipped_conditions(draft, tree, call)
     if conditions and tree.around(call, cst.FunctionDef) is None:
         raise CannotExpress("Above the cache is a condition that was false when the script ran.")

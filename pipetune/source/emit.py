@@ -511,7 +511,7 @@ def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
 
 def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
     refuse_append(draft, current, edit.after)
-    draft = restrict_cache(draft, edit.after, current) if edit.op == "cache" else draft
+    draft = restrict_cache(draft, edit, current)
     tree, call = draft.lookup_position(edit.after)
     text = write_call(tree, call, edit.arguments, op=edit.op)
     values = [write_value(tree, call, value, op=edit.op, name=name) for name, value in edit.arguments.items()]

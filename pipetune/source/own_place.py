@@ -18,11 +18,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.call_arguments import METHODS, receiver_of, write_call
 from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value, restrict_cache
 from pipetune.source.chain import break_before, chain_root, insert_link, link_of, refuse_bindings, upstream_calls
-from pipetune.source.dataset_flow import (
-    moved_call,
-    only_appends,
-    refuse_conditional,
-)
+from pipetune.source.dataset_flow import moved_call, only_appends, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.map_functions import parameters_of
 from pipetune.source.shared_calls import SharingRules, is_repeated
@@ -62,11 +58,8 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
     refuse_inside_library(current, reader.id)
     tree, call = draft.find(reader.id)
     file = draft.sites[reader.id].file
-    if isinstance(edit, Insert) and edit.op == "cache":
-        draft = restrict_cache(
-            draft, edit.after, current, stack=(draft.sites[reader.id], *draft.calls_around(reader.id))
-        )
     if isinstance(edit, Insert):  # `x.map(f)` becomes `x.cache().map(f)`: other readers of `x` are not affected
+        draft = restrict_cache(draft, edit, current, stack=(draft.sites[reader.id], *draft.calls_around(reader.id)))
         link, text = link_of(tree, call), write_call(*draft.lookup_position(reader.id), edit.arguments, op=edit.op)
         style = break_before(tree, call.func)  # without the comments before the call
         new = style.before + b"." + style.after + text.encode()
@@ -92,8 +85,7 @@ def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *
     if not level or edit.after not in draft.call_stacks or edit.after in draft.moved_beside:
         raise CannotExpress("The call that makes it is passed by other datasets alone.")
     refuse_other_value(draft, edit.after, level, current)
-    if edit.op == "cache":
-        draft = restrict_cache(draft, edit.after, current, stack=draft.call_stacks[edit.after][level - 1 :])
+    draft = restrict_cache(draft, edit, current, stack=draft.call_stacks[edit.after][level - 1 :])
     site = draft.call_stacks[edit.after][level - 1]
     tree = draft.tree(site.file)
     call = tree.calls.get(site.end)
@@ -128,8 +120,7 @@ def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, 
     given = [one for one in names if call is not None and only_appends(draft, tree, call, one)]
     if call is None or len(given) != 1:
         raise CannotExpress("pipetune cannot determine which dataset the helper gets.")
-    if edit.op == "cache":
-        draft = restrict_cache(draft, edit.after, current, stack=draft.call_stacks[reader.id][level - 1 :])
+    draft = restrict_cache(draft, edit, current, stack=draft.call_stacks[reader.id][level - 1 :])
     new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(given[0])
     draft = draft.with_position_of(reader.id, edit.id, level=level).splice(site.file, [Splice(end, end, new)])
     return draft.written_apart(edit.id, CallSite(site.file, end + len(new)), (tree, call))

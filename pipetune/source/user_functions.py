@@ -406,8 +406,9 @@ def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
     imported = re.compile(rf"^[ \t]*(from|import)\b.*\b{re.escape(module)}\b", re.MULTILINE)
-    near = list(neighboring_files(file))
+    near = dict.fromkeys(neighboring_files(file))
     folders = {os.path.dirname(os.path.abspath(caller)): caller for caller in draft.codes}
+    folders.pop(os.path.dirname(os.path.abspath(file)), None)  # it was searched
     around = (*draft.codes, *(path for caller in folders.values() for path in neighboring_files(caller)))
     found = {path: text for path in near if "import" in (text := text_of(draft, path))}
     for path in dict.fromkeys(around):

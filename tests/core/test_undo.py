@@ -441,29 +441,19 @@ def test_files_are_restored_on_a_full_disk(own: Path, journals: Path) -> None:
     assert (own / "file").read_text() == "precious" and not (own / "new").exists()
 
 
-def test_too_large_file_changed_before_training_is_reported(
-    own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("mode", "text"), [("w", "of the first steps"), ("r+", "")])
+def test_too_large_file_is_reported_if_it_changed(
+    own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch, mode: str, text: str
 ) -> None:
     monkeypatch.setattr(undo, "MAX_COPIED_BYTES", 7)
     with recording(journals) as journal:
         loop = journal.begin_generation()
-        (own / "file").write_text("of the first steps")
+        with open(own / "file", mode) as stream:
+            stream.write(text)
         assert journal.confirm_training(loop) == (str(own / "file"),)
         journal.close()
-    done = restored(journals)
-    assert done.failed == [(str(own / "file"), "", "it was too large to back up")]
-
-
-def test_too_large_file_that_was_only_opened_is_not_reported(
-    own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(undo, "MAX_COPIED_BYTES", 7)
-    with recording(journals) as journal:
-        loop = journal.begin_generation()
-        open(own / "file", "r+").close()
-        journal.confirm_training(loop)
-        journal.close()
-    assert restored(journals).failed == []
+    failed = [(str(own / "file"), "", "it was too large to back up")] if text else []
+    assert restored(journals).failed == failed
 
 
 @contextmanager
