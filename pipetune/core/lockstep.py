@@ -226,36 +226,20 @@ class RequestLink(JsonLinesConnection):
         super().__init__(socket.socket(fileno=descriptor))
 
     def send_request(self, order: StepRequest) -> None:
-        """Sends a request.
-
-        Raises:
-            ConnectionLost: the other end is closed.
-        """
+        """Sends a request."""
         self.send(encode(order, StepRequest))
 
     def send_reply(self, answer: StepReply) -> None:
-        """Sends the reply to a request.
-
-        Raises:
-            ConnectionLost: the other end is closed.
-        """
+        """Sends the reply to a request."""
         self.send(encode(answer))
 
     def receive_request(self, limit_seconds: float) -> StepRequest:
-        """Waits for the next request and returns it.
-
-        Raises:
-            ConnectionLost: the sender has exited, or sends nothing within the limit.
-        """
+        """Waits for the next request and returns it."""
         request: StepRequest = decode_union(StepRequest, self.receive(limit_seconds))
         return request
 
     def receive_reply(self, limit_seconds: float, *, since: float | None = None) -> StepReply:
-        """Waits for the reply to the last request and returns it; the limit is as in `receive`.
-
-        Raises:
-            ConnectionLost: the worker has exited, or does not reply within the limit.
-        """
+        """Waits for the reply to the last request and returns it; the limit is as in `receive`."""
         return decode(StepReply, self.receive(limit_seconds, since=since))
 
 

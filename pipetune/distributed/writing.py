@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from pipetune import tensorflow_private
 from pipetune.core.distribution import DeliveryMode, ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
@@ -72,7 +73,7 @@ def distribute(
         refuse_all(*looks)
         collected, parameter = parts.collect(source, tuned)
         weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
-        known = Known(script, batch_bytes=weighed, tensorflow=tf.__version__)
+        known = Known(script, batch_bytes=weighed, tensorflow=tf.__version__, notes=_live_notes(chosen, source, tuned))
         written = chosen.emit(collected, known)
         counted = count_deliveries(chosen, written, source, tuned, parameter=parameter)
     except (CannotExpress, CannotReplay) as error:
@@ -113,6 +114,18 @@ def distribute(
         advice=(*(recommendation(need) if need is not None else ()), *checks[0].spec),
         service=need,
     )
+
+
+def _live_notes(kind: Kind, source: LivePipeline, tuned: Pipeline) -> tuple[str, ...]:
+    """Returns notes on what differs from the pipeline on one machine by what only live objects show."""
+    notes = list(batch_checks.mixing_maps(source, tuned)) if kind.delivery is DeliveryMode.PARTS else []
+    seed = tensorflow_private.global_seed()
+    functions = [node.function for node in tuned if node.function is not None]
+    if seed is not None and any(function.random and function.seeded for function in functions):
+        notes.append(
+            f"random functions follow the global seed: call tf.random.set_seed({seed}) first, as the script does"
+        )
+    return tuple(notes)
 
 
 def _measure_batch_bytes(

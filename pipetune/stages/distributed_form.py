@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from dataclasses import replace
 
 from pipetune.capture import job_processes
@@ -10,6 +11,7 @@ from pipetune.core.edits import Plan
 from pipetune.distributed.emit.kind import choose_kind
 from pipetune.distributed.verify import original
 from pipetune.model.service import service_need
+from pipetune.pipelines.errors import first_line
 from pipetune.rewrites.cache_places import STORAGE_GUARANTEES
 from pipetune.stages.files import stored_prefix
 from pipetune.stages.study import Study
@@ -20,6 +22,8 @@ _WORKERS = 2  # of the hypothetical job that runs the unchanged script
 def write_distributed_form(study: Study, plan: Plan | None) -> None:
     """Writes the distributed form of the tuned pipeline: the requested one, or the one for the script's strategy."""
     journal, settings, source = study.journal, study.settings, study.subject.source
+    if not settings.out:  # of a live dataset: the current folder is the user's
+        return
     choice = choose_kind(settings.distribute, source.pipeline, journal.result.handover, trials=settings.trials)
     if not choice.kind:
         if choice.why:
@@ -31,16 +35,22 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
         # A copy to one device does not belong under a strategy, which makes its own copies.
         kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
         tuned = study.runner.edited(kept)
-        result = emit_distributed(
-            source,
-            tuned,
-            kind=choice.kind,
-            out_file=os.path.join(settings.out, "distributed.py"),
-            script=journal.session.command.script or "the script",
-            service=lambda packing: service_need(
-                journal.result, study.machine, step_seconds=settings.step_time_seconds, compression_ratio=packing
-            ),
-        )
+        try:
+            result = emit_distributed(
+                source,
+                tuned,
+                kind=choice.kind,
+                out_file=os.path.join(settings.out, "distributed.py"),
+                script=journal.session.command.script or "the script",
+                service=lambda packing: service_need(
+                    journal.result, study.machine, step_seconds=settings.step_time_seconds, compression_ratio=packing
+                ),
+            )
+        except Exception as error:  # loses nothing of what was found before
+            traceback.print_exception(error)  # into the log
+            what = f"{type(error).__name__}: {first_line(error)}"
+            journal.add_notes(f"No distributed form is written ({what}). Please report the traceback in the log.")
+            return
         advice = (choice.why, *result.advice) if choice.why else result.advice
         if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result = replace(result, stored=stored, notes=(*result.notes, STORAGE_GUARANTEES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import linecache
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from pipetune.core.errors import CannotExpress
 from pipetune.distributed.collect.function_sources import function_text, import_of, literal, names_needed
+from tests.distributed.numbered_files import run_script
 
 Speed = enum.IntEnum("Speed", "FAST SLOW")
 Word = enum.StrEnum("Word", "FAST SLOW")
@@ -20,17 +22,8 @@ Run = Callable[[str], dict[str, Any]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs a script from a file and returns its namespace."""
-
-    def execute(text: str) -> dict[str, Any]:
-        path = tmp_path / "script.py"
-        path.write_text(text)
-        linecache.checkcache(str(path))
-        namespace: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(text, str(path), "exec"), namespace)
-        return namespace
-
-    return execute
+    """Runs a script and returns its names."""
+    return functools.partial(run_script, tmp_path / "script.py")
 
 
 def test_lambdas_on_one_line_are_distinguished(run: Run) -> None:

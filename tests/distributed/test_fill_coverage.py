@@ -85,6 +85,8 @@ def test_function_that_needs_full_batches_has_no_filled_variant(tmp_path: Path) 
     assert result.module and "fill=False" not in result.module
     assert any(note.startswith("last batches have no form that fills them") for note in result.notes), result.notes
     assert not any("with fill=True none is dropped" in note for note in result.notes)
+    stored = emit(fixed.cache(str(tmp_path / "stored")), "multiworker", tmp_path)
+    assert stored.module and "fill=False" not in stored.module, "the file may be without the remainder"
 
 
 def test_function_that_needs_the_rows_of_all_replicas_is_refused(tmp_path: Path) -> None:

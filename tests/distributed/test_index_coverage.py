@@ -26,14 +26,11 @@ FILES, RECORDS = 5, 4
 HELPERS = """
 import tensorflow as tf
 
-
 def parse(record):
     return tf.strings.to_number(record, tf.int64)
 
-
 def odd(number):
     return number % 2 == 1
-
 
 def row(number):
     return {"id": number, "x": tf.fill([2], tf.cast(number, tf.float32))}

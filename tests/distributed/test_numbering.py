@@ -17,6 +17,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.numbering import INSIDE_BITS, numbered
 from pipetune.pipelines import live
+from tests.distributed.numbered_files import lines
 
 Data, Lines = tf.data.Dataset, tf.data.TextLineDataset
 
@@ -33,10 +34,8 @@ def pairs(dataset: Any) -> list[tuple[Any, Any]]:
 
 def files(folder: Path) -> list[str]:
     """Lines "0".."2", "3".."5", "6".."8", and two that are equal."""
-    for index in range(3):
-        (folder / f"part{index}").write_text("".join(f"{3 * index + line}\n" for line in range(3)))
     (folder / "part3").write_text("7\n7\n")
-    return [str(folder / f"part{index}") for index in range(4)]
+    return [*lines(folder, 3, 3, 3), str(folder / "part3")]
 
 
 @pytest.mark.parametrize(

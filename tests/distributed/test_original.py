@@ -19,18 +19,9 @@ from pipetune import tensorflow_private
 from pipetune.distributed.verify import counting, original
 from pipetune.distributed.verify.original import WorkerJob, measure_worker_coverage
 from pipetune.pipelines import live
+from tests.distributed.numbered_files import lines
 
 Data = tf.data.Dataset
-
-
-def lines(folder: Path, *counts: int) -> list[str]:
-    number, names = 0, []
-    for index, count in enumerate(counts):
-        path = folder / f"part{index}"
-        path.write_text("".join(f"{number + line}\n" for line in range(count)))
-        number += count
-        names.append(str(path))
-    return names
 
 
 def divided(dataset: Any, **job: Any) -> Coverage:
@@ -138,14 +129,7 @@ def test_unseeded_shuffle_before_sharding_by_data_loses_and_repeats_elements(tmp
         assert divided(source.shuffle(600).batch(4), workers=2, policy="FILE").complete, "shuffled by itself alone"
 
 
-def test_dataset_sharded_by_script_and_strategy_loses_elements() -> None:
-    dataset = Data.range(16).shard(2, 0).batch(4)
-    found = divided(dataset, workers=2, policy="AUTO", own_index=0, queries_index=True)
-    assert (found.elements, found.never, found.once) == (16, 8, 8)
-    assert divided(dataset, workers=2, policy="OFF", own_index=0, queries_index=True).complete
-
-
-SECOND = {"own_index": 1, "queries_index": True}
+FIRST, SECOND = ({"own_index": index, "queries_index": True} for index in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -157,9 +141,11 @@ SECOND = {"own_index": 1, "queries_index": True}
         (lambda: Data.range(12).shard(4, 1), {"workers": 2, **SECOND}, (6, 6, 0, 0)),
         (lambda: Data.range(12).shard(2, 0), {"workers": 2, "own_index": 0}, (6, 0, 6, 0)),  # the same on all
         (lambda: Data.range(12).shard(2, 1).repeat(3).shuffle(5), {"workers": 2, **SECOND}, (0, 12, 0, 0)),
+        (lambda: Data.range(16).shard(2, 0), {"workers": 2, "policy": "AUTO", **FIRST}, (8, 8, 0, 0)),  # divided again
+        (lambda: Data.range(16).shard(2, 0), {"workers": 2, "policy": "OFF", **FIRST}, (0, 16, 0, 0)),
     ],
 )
-def test_coverage_by_separate_processes(
+def test_coverage_of_datasets_that_the_script_divides(
     made: Callable[[], Any], job: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
     found = divided(made().batch(4), **job)

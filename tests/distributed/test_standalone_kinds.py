@@ -6,19 +6,25 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from pipetune.core.distribution import PIPELINE_PER_PROCESS, InputDistribution
 from pipetune.core.session import DistributedResult
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
+from pipetune.distributed import writing
 from pipetune.pipelines import live
+from pipetune.stages.distributed_form import write_distributed_form
 from tests.distributed.numbered_files import helper_module, records
 from tests.distributed.written_modules import emit, load, run
+from tests.stages.studies import study_of
 
 FILES, RECORDS = 6, 4
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,24 +32,19 @@ ROOT = Path(__file__).resolve().parents[2]
 HELPERS = """
 import tensorflow as tf
 
-
 def parse(record):
     return tf.strings.to_number(record, tf.int64)
 
-
 def pair(number):
     return tf.cast([number], tf.float32), tf.cast([number], tf.float32)
-
 
 def build(pattern, parse=parse):
     dataset = tf.data.Dataset.list_files(pattern)
     dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2)
     return dataset.map(parse).map(pair).shuffle(8)
 
-
 NUMBERS = tf.range(24, dtype=tf.int64)
 TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.strings.as_string(NUMBERS), NUMBERS), -1)
-
 
 def looked_up(record):
     return TABLE.lookup(record)
@@ -265,3 +266,22 @@ def test_all_elements_unsupported_by_tpus_are_reported_with_lines(tmp_path: Path
     lines = [number for number, line in enumerate(text, 1) if line.strip().startswith("rows = ")]
     assert first.count(here) == 2 and f"{here}:{lines[-2]} runs Python code" in first
     assert f"{here}:{lines[-1]} gives texts and the shape" in first
+
+
+# what the stage does with them
+
+
+def test_module_is_written_into_a_results_folder_alone_and_errors_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(tf.data.Dataset.range(24).batch(8))
+    study.journal.update_dataset(handover=InputDistribution("Horovod", 2, PIPELINE_PER_PROCESS, 2))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "distributed.py").write_text("the user's")
+    write_distributed_form(study, None)
+    assert (tmp_path / "distributed.py").read_text() == "the user's" and study.journal.session.distributed is None
+    monkeypatch.setattr(writing, "distribute", Mock(side_effect=ValueError("Cell is empty")))
+    study.settings = replace(study.settings, out=str(tmp_path / "out"))
+    write_distributed_form(study, None)
+    study.runner.close()
+    assert "No distributed form is written (ValueError: Cell is empty)" in study.journal.session.notes[-1]

@@ -20,7 +20,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -30,6 +30,7 @@ import tensorflow as tf
 from pipetune.core.distribution import Definition, FunctionSource, string_literal
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
+from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import definitions_of, first_line
 
 LONGEST = 2_000  # characters of one literal, at most
@@ -98,9 +99,9 @@ def _write(value: Any) -> str:
         return f"tf.{value.name}"
     if isinstance(value, tf.TensorShape):
         return f"tf.TensorShape({value.as_list() if value.rank is not None else None})"
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return _named_tuple(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and hasattr(value, "_fields") and (name := public_name(type(value))):
+        return f"{name}({', '.join(f'{field}={_write(getattr(value, field))}' for field in value._fields)})"
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return f"({', '.join(map(_write, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, list):
         return "[" + ", ".join(_write(item) for item in value) + "]"
@@ -111,58 +112,44 @@ def _write(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size <= _MOST_NUMBERS:
         return f"np.array({_write(value.tolist())}, dtype=np.{value.dtype.name})"
     if isinstance(value, tf.Tensor) and hasattr(value, "numpy") and value.dtype != tf.resource:
-        return _tensor(value)
+        array = np.asarray(value.numpy())
+        if array.size > _MOST_NUMBERS:
+            raise CannotExpress(f"a tensor of {array.size} numbers is too long to write down")
+        return f"tf.constant({_write(array.tolist())}, dtype=tf.{value.dtype.name})"
     raise CannotExpress(f"a {type(value).__name__} cannot be written down")
 
 
-def _named_tuple(value: Any) -> str:
-    name = public_name(type(value))
-    if not name:
-        raise CannotExpress(f"a {type(value).__name__} cannot be written down")
-    fields = ", ".join(f"{field}={_write(getattr(value, field))}" for field in value._fields)
-    return f"{name}({fields})"
-
-
-def _tensor(value: Any) -> str:
-    array = np.asarray(value.numpy())
-    if array.size > _MOST_NUMBERS:
-        raise CannotExpress(f"a tensor of {array.size} numbers is too long to write down")
-    return f"tf.constant({_write(array.tolist())}, dtype=tf.{value.dtype.name})"
-
-
 _MAIN = "__main__"
-_PLAIN = (bool, int, float, str, bytes, tuple, list, dict)
+_PLAIN = (bool, int, float, str, bytes, tuple, list, dict, type(None))
+_ARRAYS = (np.ndarray, np.generic, tf.Tensor)
 _LATER_ANNOTATIONS = __future__.annotations.compiler_flag
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _STORES = frozenset({"STORE_NAME", "STORE_GLOBAL"})
 
 
-class FunctionSources:
-    """Describes functions; records the names it has used, so that no two copies share a name."""
+def describe(node: Node, function: Callable[..., Any], makers: dict[str, str]) -> FunctionSource:
+    """Returns the source of `function`, which was passed to operator `node`.
 
-    def __init__(self) -> None:
-        self._makers: dict[str, str] = {}  # name of a function that creates a closure -> its text
+    Args:
+        makers: names of the functions that create closures, with their texts: no two functions share one.
 
-    def describe(self, node: Node, function: Callable[..., Any]) -> FunctionSource:
-        """Returns the source of `function`, which was passed to operator `node`.
-
-        Raises:
-            CannotExpress: it cannot be written without the script that created it; the message says why.
-        """
-        facts = node.function
-        if facts is not None and (facts.reads_variables or facts.writes_variables or facts.mutable_tables):
-            what = ", ".join(facts.reads_variables) or "a variable or table"
-            raise CannotExpress(
-                f"The function {facts.name} of {node.title} uses {what}, which lives in the training process."
-            )
-        collected = _Collected(self._makers)
-        try:
-            reference = collected.reference(function)
-        except CannotExpress as error:
-            name = facts.name if facts is not None else "function"
-            reason = error.message[0].lower() + error.message[1:]
-            raise CannotExpress(f"The function {name} of {node.title} cannot be copied: {reason}") from error
-        return FunctionSource(reference, tuple(collected.definitions.values()))
+    Raises:
+        CannotExpress: it cannot be written without the script that created it; the message says why.
+    """
+    facts = node.function
+    if facts is not None and (facts.reads_variables or facts.writes_variables or facts.mutable_tables):
+        what = ", ".join(facts.reads_variables) or "a variable or table"
+        raise CannotExpress(
+            f"The function {facts.name} of {node.title} uses {what}, which lives in the training process."
+        )
+    collected = _Collected(makers)
+    try:
+        reference = collected.reference(function)
+    except CannotExpress as error:
+        name = facts.name if facts is not None else "function"
+        reason = error.message[0].lower() + error.message[1:]
+        raise CannotExpress(f"The function {name} of {node.title} cannot be copied: {reason}") from error
+    return FunctionSource(reference, tuple(collected.definitions.values()))
 
 
 class _Collected:
@@ -188,8 +175,7 @@ class _Collected:
         path = _importable(value) or _importable(inner)
         if path is not None:
             module, qualified = path
-            if changed := next(_changed_globals(inner, set()), ""):
-                raise CannotExpress(f"It uses {changed} of {module}, which was changed after the import.")
+            _check_unchanged(inner, frozenset())
             top = qualified.partition(".")[0]
             self._define(top, _from_import(module, top, top))
             return qualified
@@ -215,8 +201,7 @@ class _Collected:
         text, is_lambda = function_text(function.__code__)
         cells = inspect.getclosurevars(function).nonlocals
         closed = {name: value for name, value in cells.items() if value is not function}
-        needed = names_needed(f"_ = ({text})" if is_lambda else text)
-        self._bind_all((name for name in needed if name not in cells), function)
+        self._bind_all(f"_ = ({text})" if is_lambda else text, function, but=cells)
         if not closed:
             if is_lambda:
                 return f"({text})" if "\n" in text else text
@@ -241,36 +226,36 @@ class _Collected:
         """Copies a function or class at the top level of a file, with everything it needs; False if it is not there."""
         if name in self.definitions or name in self._open:
             return True
-        text = _top_level(near.__code__.co_filename, name)
-        if not text:
+        file = near.__code__.co_filename
+        definitions = (node for node in _tree_of(file).body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+        found = [node for node in definitions if node.name == name]
+        if not found:
             return False
+        text = _text(file, found[-1])
         self._open.add(name)
-        self._bind_all(names_needed(text), near)
+        self._bind_all(text, near)
         self._define(name, text)
         return True
 
-    def _bind_all(self, names: Iterable[str], near: FunctionType) -> None:
-        for name in names:
+    def _bind_all(self, text: str, near: FunctionType, *, but: Container[str] = ()) -> None:
+        """Defines the globals of the function `near` that its text reads in the module, except the names `but`."""
+        read = _all_names(_compiled(text))
+        for name in names_needed(text):
+            if name in but:
+                continue
             if name in near.__globals__:
-                self._bind(name, near.__globals__[name], near)
+                self._bind(name, near.__globals__[name], near, read)
             elif not hasattr(builtins, name):
                 raise CannotExpress(f"It uses {name}, which is not defined where it stands.")
 
-    def _bind(self, name: str, value: Any, near: FunctionType) -> None:
-        """Defines the global `name` of the function `near` in the module."""
-        home, file = near.__globals__.get("__name__", _MAIN), near.__code__.co_filename
-        package = near.__globals__.get("__package__") or ""
-        imported = import_of(file, name, package)
-        if imported is not None and _same(imported[1], imported[2], value):
-            self._define(name, imported[0])
-        elif isinstance(value, ModuleType):
-            self._define(name, f"import {value.__name__}" + (f" as {name}" if name != value.__name__ else ""))
-        elif home != _MAIN and _same(home, name, value):
-            self._define(name, _from_import(home, name, name))
+    def _bind(self, name: str, value: Any, near: FunctionType, read: frozenset[str]) -> None:
+        """Defines the global `name` of the function `near`, whose text has the names `read`, in the module."""
+        if text := _import_text(name, value, near, read):
+            self._define(name, text)
         elif isinstance(getattr(value, "python_function", value), FunctionType | type) and self._copy(name, near):
             return  # created by a `def` or `class` statement
-        else:
-            self._define(name, f"{name} = {self._value(name, value)}")
+        elif (text := self._value(name, value)) != name:
+            self._define(name, f"{name} = {text}")
 
     def _value(self, name: str, value: Any) -> str:
         if callable(value) and not public_name(value):
@@ -304,29 +289,87 @@ def _importable(value: Any) -> tuple[str, str] | None:
     return next(((name, other) for other, found in vars(module).items() if found is value), None)
 
 
-def _changed_globals(function: Any, seen: set[str]) -> Iterator[str]:
-    """Yields plain globals of an imported function whose value is none that its module gives them: an import has not.
+def _import_text(name: str, value: Any, near: FunctionType, read: frozenset[str]) -> str:
+    """Returns an import of the global `name` of `near`, whose text has the names `read`; "" if there is none.
 
-    Functions of the same module that it calls are searched too; what a module computes is not compared.
+    There is none either for a plain value that was changed after the import: it is written as it is now.
     """
-    if not isinstance(function, FunctionType) or not os.path.isfile(function.__code__.co_filename):
+    home, file = near.__globals__.get("__name__", _MAIN), near.__code__.co_filename
+    text, module, original = import_of(file, name, near.__globals__.get("__package__") or "") or ("", "", "")
+    if not _same(module, original, value):
+        text, module, original = "", home, name
+        if isinstance(value, ModuleType):
+            text = f"import {value.__name__}" + (f" as {name}" if name != value.__name__ else "")
+        elif home != _MAIN and _same(home, name, value):
+            text = _from_import(home, name, name)
+    if text and isinstance(value, _PLAIN):
+        return "" if any(_changed(sys.modules[module], frozenset({original}), set())) else text
+    if text:
+        _check_unchanged(value, read)
+        if home == _MAIN and _is_set_in(file, name, read):
+            raise CannotExpress(f"It uses {name}, which was changed after the import.")
+    return text
+
+
+def _check_unchanged(value: Any, names: frozenset[str]) -> None:
+    if changed := next(_changed(value, names, set()), ""):
+        raise CannotExpress(f"It uses {changed}, which was changed after the import.")
+
+
+def _changed(value: Any, names: frozenset[str], seen: set[Any]) -> Iterator[str]:
+    """Yields what the user's modules have other than by their files, so that another process would not import it.
+
+    Compared is what a function `value` reads, or what a module or class `value` calls one of `names`, and what the
+    functions, modules and classes among this read in turn: values that are literals in their files, and functions of
+    the script. What a module computes is not compared.
+    """
+    value = getattr(value, "python_function", value)
+    value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
+    if isinstance(value, FunctionType):
+        names, space = _all_names(value.__code__), value.__globals__
+    elif isinstance(value, ModuleType | type) and not isinstance(value, enum.EnumMeta):
+        space = vars(value)
+    else:
         return
-    assigned = _assigned_literals(function.__code__.co_filename)
-    for name in sorted(_loaded(function.__code__) - seen):
-        seen.add(name)
-        value = function.__globals__.get(name)
-        if isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
-            yield from _changed_globals(value, seen)
-        elif isinstance(value, _PLAIN) and name in assigned and repr(value) not in assigned[name]:
-            yield name
+    owner = value.__name__ if isinstance(value, type) else ""
+    module = space.get("__module__" if owner else "__name__", _MAIN)
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    if module == _MAIN and seen and not isinstance(value, ModuleType):
+        yield value.__name__
+    if module == _MAIN or (file, owner, names) in seen or not os.path.isfile(file):
+        return
+    if call_sites.is_library(file) and (seen or not isinstance(value, FunctionType)):
+        return
+    seen.add((file, owner, names))
+    literals = _assigned_literals(file, owner)
+    for name in sorted(names & space.keys()):
+        held, written = space[name], literals.get(name, ())
+        # None stands for what is computed when it is needed first.
+        compared = isinstance(held, _PLAIN) or (isinstance(held, _ARRAYS) and "None" not in written)
+        if not compared:
+            yield from _changed(held, names, seen)
+        elif written and repr(held) not in written:
+            yield f"{name} of {owner or module}"
+
+
+def _is_set_in(file: str, name: str, attributes: Container[str]) -> bool:
+    """Whether a file assigns one of these attributes of what it calls `name`."""
+    attribute_nodes = (node for node in ast.walk(_tree_of(file)) if isinstance(node, ast.Attribute))
+    stored = (node for node in attribute_nodes if isinstance(node.ctx, ast.Store) and node.attr in attributes)
+    return any(isinstance(node.value, ast.Name) and node.value.id == name for node in stored)
 
 
 @functools.cache
-def _assigned_literals(file: str) -> dict[str, set[str]]:
-    """Returns the names that a file binds to literals alone, outside of functions, with the `repr` of each literal."""
+def _assigned_literals(file: str, owner: str) -> dict[str, set[str]]:
+    """Returns the names that a file binds to literals alone, with the `repr` of each literal.
+
+    Those bound in classes called `owner`, or for "" those outside of functions and classes.
+    """
     found: dict[str, set[str]] = {}
     computed: set[str] = set()
-    todo: list[ast.AST] = [_tree_of(file)]
+    tree = _tree_of(file)
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == owner)
+    todo: list[ast.AST] = [statement for node in classes for statement in node.body] if owner else [tree]
     while todo:
         node = todo.pop()
         literals: dict[ast.AST, str] = {}
@@ -339,6 +382,8 @@ def _assigned_literals(file: str) -> dict[str, set[str]]:
                 found.setdefault(target.id, set()).add(text)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             computed.add(node.id)
+        if isinstance(node, ast.alias):  # it may be imported from elsewhere first
+            computed.add(node.asname or node.name)
         inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda)
         todo += [] if inner else [one for one in ast.iter_child_nodes(node) if one not in literals]
     return {name: texts for name, texts in found.items() if name not in computed}
@@ -357,11 +402,7 @@ def _same(module: str, name: str, value: Any) -> bool:
 
 
 def _tree_of(file: str) -> ast.Module:
-    """Returns the syntax tree of a source file, or of a notebook cell that `linecache` contains.
-
-    Raises:
-        CannotExpress: the source cannot be read.
-    """
+    """Returns the syntax tree of a source file, or of a notebook cell that `linecache` contains."""
     text = "".join(linecache.getlines(file))
     try:
         tree = ast.parse(text)
@@ -372,23 +413,10 @@ def _tree_of(file: str) -> ast.Module:
     return tree
 
 
-def _top_level(file: str, name: str) -> str:
-    """Returns the text of the last function or class `name` at the top level of `file`; '' if there is none."""
-    body = _tree_of(file).body
-    found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name]
-    return _text(file, found[-1]) if found else ""
-
-
 def import_of(file: str, name: str, package: str) -> tuple[str, str, str] | None:
-    """Returns the import in `file` that binds `name`; None if there is none.
+    """Returns the import in `file`, a file of `package`, that binds `name`; None if there is none.
 
-    Args:
-        file: path of the source file.
-        name: the bound name.
-        package: the package of the file, to resolve relative imports.
-
-    Returns:
-        The text of the import on one line, the module, and the imported name or '' for the module itself.
+    It is the text of the import on one line, the module, and the imported name or '' for the module itself.
 
     Raises:
         CannotExpress: the source cannot be read.
@@ -408,7 +436,6 @@ def import_of(file: str, name: str, package: str) -> tuple[str, str, str] | None
 
 
 def _from_import(module: str, name: str, bound: str) -> str:
-    """Returns the text of the import of `name` from `module` under the name `bound`."""
     return f"from {module} import {name}" + (f" as {bound}" if bound != name else "")
 
 
@@ -418,24 +445,34 @@ def function_text(code: CodeType) -> tuple[str, bool]:
     Raises:
         CannotExpress: its file has no function, or several, at that location.
     """
-    file = code.co_filename
+    file, line = code.co_filename, code.co_firstlineno
+    found: Sequence[ast.AST] = definitions_of(code, _tree_of(file))
     if code.co_name == "<lambda>":
-        lambdas = (node for node in ast.walk(_tree_of(file)) if isinstance(node, ast.Lambda))
-        here = (node for node in lambdas if node.lineno == code.co_firstlineno and _covers(node.body, code))
-        found: list[ast.AST] = [*here]
-        found = found[-1:]  # the innermost: ast.walk visits outer nodes first
-    else:
-        found = [*definitions_of(code, _tree_of(file))]
+        lambdas = (node for node in ast.walk(_tree_of(file)) if isinstance(node, ast.Lambda) and node.lineno == line)
+        found = [node for node in lambdas if _covers(node.body, code)][-1:]  # the innermost: outer nodes come first
     if len(found) != 1:
-        where = f"{file}, line {code.co_firstlineno}"
-        raise CannotExpress(f"The function {code.co_name} is not found in {where}.")
+        raise CannotExpress(f"The function {code.co_name} is not found in {file}, line {line}.")
     return _text(file, found[0]), isinstance(found[0], ast.Lambda)
 
 
 def names_needed(text: str) -> tuple[str, ...]:
     """Returns the outside names that statements read, except in annotations, in alphabetical order."""
-    code = compile(text, "<copied>", "exec", flags=_LATER_ANNOTATIONS, dont_inherit=True)
+    code = _compiled(text)
     return tuple(sorted(_loaded(code) - _stored(code)))
+
+
+def _compiled(text: str) -> CodeType:
+    try:
+        code: CodeType = compile(text, "<copied>", "exec", flags=_LATER_ANNOTATIONS, dont_inherit=True)
+    except SyntaxError as error:  # as of `nonlocal`
+        raise CannotExpress(f"It cannot stand outside of another function: {error.msg}.") from error
+    return code
+
+
+def _all_names(code: CodeType) -> frozenset[str]:
+    """Returns the names of globals and attributes in code and the functions in it."""
+    inner = (_all_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return frozenset(code.co_names).union(*inner)
 
 
 def _loaded(code: CodeType) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
+from pipetune.core.edits import Remove, apply_edits
 from pipetune.core.errors import CannotExpress
 from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.collect import function_sources
-from pipetune.distributed.collect.function_sources import FunctionSources
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
 from pipetune.pipelines.replay import reader_arguments
@@ -39,7 +39,8 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> tuple[StandalonePa
     functions: dict[str, FunctionSource] = {}
     extra: dict[str, Mapping[str, str]] = {}
     parameter = None
-    describer = FunctionSources()
+    makers: dict[str, str] = {}
+    pipeline = apply_edits(pipeline, [Remove(name) for name in _maps_of_unbatch(source, pipeline)])
     for node in pipeline:
         dataset = source.datasets.get(node.id)
         if dataset is None:  # inserted by an edit
@@ -52,12 +53,22 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> tuple[StandalonePa
         if attributes and node.op != "from_generator":
             if len(attributes) > 1:
                 raise CannotExpress(f"The operator {node.title} has no known distributed form.")
-            described = describer.describe(node, getattr(dataset, attributes[0])._func)
+            described = function_sources.describe(node, getattr(dataset, attributes[0])._func, makers)
             several = any(type(above.element_spec) is tuple for above in tensorflow_private.inputs(dataset))
             functions[node.id] = replace(described, unpacks_tuple=several)
         extra[node.id] = _extra(node, dataset)
     processors = len(os.sched_getaffinity(0))
     return StandaloneParts(pipeline, sources, functions, extra, processors), parameter
+
+
+def _maps_of_unbatch(source: live.LivePipeline, pipeline: Pipeline) -> Iterator[str]:
+    """Yields the maps that TensorFlow puts in front of each `unbatch`, as it does again where `unbatch` is called."""
+    for node in pipeline:
+        if node.op == "unbatch" and node.id in source.datasets:
+            (given,) = tensorflow_private.inputs(source.datasets[node.id])
+            made_of = tensorflow_private.inputs(given) if live.kind_of(given).transparent else ()
+            if source.datasets.get(node.inputs[0]) in made_of:
+                yield node.inputs[0]
 
 
 def _extra(node: Node, dataset: Any) -> dict[str, str]:
@@ -67,7 +78,8 @@ def _extra(node: Node, dataset: Any) -> dict[str, str]:
         found |= {name: value for name, value in node.arguments.items() if name in found}
         return {name: _number(value) for name, value in found.items() if value not in (None, "")}
     if node.op == "zip":
-        return {"datasets": _placeholders(dataset._datasets)}
+        numbered = [f"{{{number}}}" for number in range(len(node.inputs))]  # inputs are in the order of `tf.nest`
+        return {"datasets": _placeholders(tf.nest.pack_sequence_as(dataset._datasets, numbered))}
     if node.op == "padded_batch":
         shapes = node.argument("padded_shapes")
         if shapes is None:
@@ -84,9 +96,9 @@ def _number(value: Any) -> str:
 
 
 def _placeholders(structure: Any) -> str:
-    """Returns the structure of a zip as a format string, with `{}` for each input; braces of dicts are doubled."""
-    if isinstance(structure, tensorflow_private.DatasetV2):
-        return "{}"
+    """Returns a structure of replacement fields as a format string; braces of dicts are doubled."""
+    if isinstance(structure, str):
+        return structure
     if isinstance(structure, dict):
         items = (f"{live.key_text(key)}: {_placeholders(item)}" for key, item in structure.items())
         return "{{" + ", ".join(items) + "}}"
@@ -101,9 +113,7 @@ def _all_zero(padding: Any) -> bool:
 
 
 def _source_text(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
-    """Returns the text of the source operator `node`, whose live dataset is `dataset`.
-
-    File names, numbers and small arrays are written down; large arrays become a parameter.
+    """Returns the text of a source: file names, numbers and small arrays are written, large arrays become a parameter.
 
     Raises:
         CannotExpress: no text would produce the same data; the message says why.
@@ -137,16 +147,18 @@ def _source_text(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
 
 
 def _strings(dataset: Any) -> tuple[str, ...] | None:
-    """Returns the elements of an in-memory dataset of scalar strings; None for other datasets."""
+    """Returns the elements of an in-memory dataset of scalar strings in UTF-8; None for other datasets."""
     tensors = getattr(dataset, "_tensors", None)
     if tensors is None or len(tensors) != 1 or tensors[0].dtype != tf.string or tensors[0].shape.rank != 1:
         return None
-    return tuple(value.decode(errors="surrogateescape") for value in tensors[0].numpy().tolist())
+    with contextlib.suppress(UnicodeDecodeError):
+        return tuple(value.decode() for value in tensors[0].numpy().tolist())
+    return None
 
 
 def _files(names: tuple[str, ...] | None) -> SourceText:
     if names is None:
-        raise CannotExpress("The file names come from another dataset.")
+        raise CannotExpress("The file names come from another dataset, or are not in UTF-8.")
     pattern = _pattern(names)
     if not pattern and len(names) > _MOST_NAMES:
         raise CannotExpress(f"{len(names)} file names follow no pattern, which is too many to write down.")
@@ -162,21 +174,23 @@ def _pattern(names: Sequence[str]) -> str:
     prefix, suffix = _common_start(bases), _common_start([base[::-1] for base in bases])[::-1]
     if any(character in "".join((*folders, prefix, suffix)) for character in "*?[]{}\\"):
         return ""
-    for start, end in ((prefix.rstrip("0123456789"), suffix.lstrip("0123456789")), (prefix, suffix)):
-        pattern = os.path.join(*folders, f"{start}*{end}")
-        if sorted(tf.io.gfile.glob(pattern)) == list(names):
-            return pattern
+    with contextlib.suppress(tf.errors.OpError, UnicodeDecodeError):  # a folder whose files cannot be listed
+        for start, end in ((prefix.rstrip("0123456789"), suffix.lstrip("0123456789")), (prefix, suffix)):
+            pattern = os.path.join(*folders, f"{start}*{end}")
+            if sorted(tf.io.gfile.glob(pattern)) == list(names):
+                return pattern
     return ""
 
 
 def _common_start(words: Sequence[str]) -> str:
-    """Returns the longest common prefix of the words."""
     same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*words, strict=False))
     return "".join(letters[0] for letters in same)
 
 
 def _exist(names: Sequence[str]) -> bool:
-    return all("." in os.path.basename(name) and tf.io.gfile.exists(name) for name in (names[0], names[-1]))
+    with contextlib.suppress(tf.errors.OpError):  # as for "http://", which TensorFlow does not read
+        return all("." in os.path.basename(name) and tf.io.gfile.exists(name) for name in (names[0], names[-1]))
+    return False
 
 
 def _reads_files(pipeline: Pipeline, node: Node) -> bool:

@@ -105,11 +105,7 @@ def _edits(pipeline: Pipeline, *, keeps_repeats: bool) -> Iterator[Edit]:
 
 
 def _check(parts: StandaloneParts, where: Sharding, *, keeps_repeats: bool) -> None:
-    """Refuses a pipeline in which an element does not stay what it is.
-
-    Raises:
-        CannotExpress: there is an operator that makes others of them; the message names it.
-    """
+    """Refuses a pipeline with an operator that makes other elements of them."""
     pipeline = parts.pipeline
     if not keeps_repeats and _endless(parts):
         raise CannotExpress("The data never ends.")

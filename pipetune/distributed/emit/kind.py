@@ -29,6 +29,7 @@ class Known:
     batch_bytes: ElementBytes | None = None  # what a batch takes on its way; None: not measured
     need: ServiceNeed | None = None  # whether a service helps, and how many workers it takes; None: not worked out
     tensorflow: str = ""  # the version that trains
+    notes: tuple[str, ...] = ()  # what differs from the pipeline on one machine, as live objects show, a clause each
     no_index: str = ""  # why there is to be no form with indices, as part of a sentence
     no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
 
@@ -60,7 +61,6 @@ class Standalone:
 class Kind:
     """One value of `--distribute`."""
 
-    name: str
     emit: Callable[[StandaloneParts, Known], Standalone]  # raises CannotExpress with the reason
     delivery: DeliveryMode = DeliveryMode.PARTS
     prepare: Callable[[Pipeline], Pipeline] = lambda pipeline: pipeline  # what has to change first
@@ -96,7 +96,6 @@ def choose_kind(
 
     Args:
         requested: the value of `--distribute`; None if the script decides.
-        pipeline: the pipeline of the script.
         handover: how the script distributes it; None if it does not.
         trials: whether more than a profile was requested; if not, only an explicitly requested kind is written.
     """

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from pipetune.core.distribution import Definition, StandaloneParts
 from pipetune.core.errors import CannotExpress
-from pipetune.core.operators import READERS
-from pipetune.core.pipeline import Node
+from pipetune.core.operators import FLATTENING, READERS
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding
 from pipetune.distributed.emit.statements import SOURCE_ROWS
 
@@ -48,8 +48,10 @@ def module_text(
     lines = [f'"""{_plain(title)}', "", *(f"    {_plain(line)}" if line else "" for line in usage)]
     for paragraph in paragraphs:
         lines += ["", *_wrapped(_plain(paragraph))]
-    if any(source.takes_source for source in parts.sources.values()):
-        lines += ["", "`source` is what the script gave to from_tensor_slices, the same everywhere."]
+    for source in (source for source in parts.sources.values() if source.takes_source):
+        slices = source.gathers_rows or "from_tensor_slices" in source.expression
+        call = "from_tensor_slices" if slices else "from_tensors"
+        lines += ["", f"`source` is what the script gave to {call}, the same everywhere."]
     lines += ["", "What differs from the pipeline on one machine:"]
     for note in notes:
         lines += _wrapped(_plain(note) + ".", first="- ", rest="  ")
@@ -70,20 +72,24 @@ def function_of(signature: str, *, docstring: str, body: Iterable[str]) -> Defin
     return Definition(signature.partition("(")[0], "\n".join(lines))
 
 
-def has_parameter(parts: StandaloneParts) -> bool:
-    """Whether the data of a source has to be given to the module.
+def prepared(parts: StandaloneParts, variables: frozenset[str] = frozenset()) -> tuple[StandaloneParts, bool]:
+    """Returns the parts with the file names that a reader was given as a source of their own, `<id>.files`.
+
+    Beside them whether the data of a source has to be given to the module.
+
+    Args:
+        variables: those of the functions of this kind of module, beyond the usual ones.
 
     Raises:
-        CannotExpress: that of several sources would have to be.
+        CannotExpress: that of several sources would have to be, or the text of a user's function reads a variable of
+            the function it is written into.
     """
-    found = sum(source.takes_source for source in parts.sources.values())
-    if found > 1:
+    given = sum(source.takes_source for source in parts.sources.values())
+    if given > 1:
         raise CannotExpress("Several sources hold data in memory that is too large to write down.")
-    return bool(found)
-
-
-def with_file_sources(parts: StandaloneParts) -> StandaloneParts:
-    """The parts with the file names that a reader was given as a source of their own, `<id>.files`."""
+    for name in sorted(names_read(parts)):
+        if name in _OWN_VARIABLES | variables or name.rstrip("_0123456789") in {"dataset", "files"}:
+            raise CannotExpress(f"A function uses the name {name}, which dataset_fn needs for itself.")
     files = {node.id: f"{node.id}.files" for node in parts.pipeline if node.op in READERS and not node.inputs}
     nodes: list[Node] = []
     for node in parts.pipeline:
@@ -92,27 +98,17 @@ def with_file_sources(parts: StandaloneParts) -> StandaloneParts:
             node = replace(node, inputs=(files[node.id],))
         nodes.append(node)
     sources = {files.get(name, name): source for name, source in parts.sources.items()}
-    return replace(parts, pipeline=replace(parts.pipeline, nodes=tuple(nodes)), sources=sources)
-
-
-def check_references(parts: StandaloneParts, variables: frozenset[str] = frozenset()) -> None:
-    """Refuses a function whose text would read a variable of the function it is written into.
-
-    Args:
-        variables: those that the kind of module has beyond the usual ones.
-
-    Raises:
-        CannotExpress: one would.
-    """
-    for name in sorted(names_read(parts)):
-        if name in _OWN_VARIABLES | variables or name.rstrip("_0123456789") in {"dataset", "files"}:
-            raise CannotExpress(f"A function uses the name {name}, which dataset_fn needs for itself.")
+    return replace(parts, pipeline=replace(parts.pipeline, nodes=tuple(nodes)), sources=sources), bool(given)
 
 
 def names_read(parts: StandaloneParts) -> set[str]:
-    """The names that the texts of the user's functions read where they are written into ours."""
-    trees = (ast.parse(function.reference, mode="eval") for function in parts.functions.values())
-    return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    """The names that the texts of the user's functions read where they are written into ours, without their own."""
+    found: set[str] = set()
+    for function in parts.functions.values():
+        nodes = [*ast.walk(ast.parse(function.reference, mode="eval"))]
+        own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        found |= {node.id for node in nodes if isinstance(node, ast.Name)} - own
+    return found
 
 
 def _definitions(parts: StandaloneParts, constants: list[Definition], own: list[Definition]) -> Iterator[str]:
@@ -182,7 +178,22 @@ def _batches(parts: StandaloneParts, where: Sharding, who: str, batches: str) ->
             differ = f", and {who}s may differ by a batch per epoch" if batches == REPLICA_BATCHES else ""
             yield f"each {who}'s last batch may be partial{differ}"
     else:
-        yield "the pipeline does not batch, so each replica gets one element per step"
+        inside = next((node for node in parts.pipeline if _makes_batches(node, parts.pipeline)), None)
+        if inside is None:
+            yield "the pipeline does not batch, so each replica gets one element per step"
+        elif batches == REPLICA_BATCHES:
+            yield (
+                f"the function of {inside.title} makes the batches, which are not divided: each replica gets a whole "
+                "one, so a step takes as many as there are replicas, and an epoch has fewer steps"
+            )
+        else:
+            yield batches
+
+
+def _makes_batches(node: Node, pipeline: Pipeline) -> bool:
+    """Whether the datasets that the function of an operator makes hold batches, which come out as they are."""
+    taken_apart = any(below.op in ("unbatch", "rebatch", *FLATTENING) for below in pipeline.downstream(node.id))
+    return any("Batch" in kind for kind in node.inner) and not taken_apart
 
 
 def _order(parts: StandaloneParts, where: Sharding, who: str) -> Iterator[str]:

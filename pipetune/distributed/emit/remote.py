@@ -47,10 +47,7 @@ def refuse_all(*looks: Callable[[], None]) -> None:
 
 
 def refuse_python(pipeline: Pipeline, *, why: str) -> None:
-    """Refuses functions that run in the script's own Python.
-
-    Args:
-        why: the end of the sentence, after the operators.
+    """Refuses functions that run in the script's own Python; `why` is the end of the sentence, after the operators.
 
     Raises:
         CannotExpress: there are such functions; the message names each and its line.

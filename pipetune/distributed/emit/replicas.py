@@ -10,15 +10,7 @@ from __future__ import annotations
 from pipetune.core.distribution import Definition, StandaloneParts
 from pipetune.distributed.emit.index import IndexedForm, indexed_form
 from pipetune.distributed.emit.kind import Known, Standalone
-from pipetune.distributed.emit.module import (
-    check_references,
-    division_notes,
-    function_of,
-    has_parameter,
-    module_text,
-    names_read,
-    with_file_sources,
-)
+from pipetune.distributed.emit.module import division_notes, function_of, module_text, names_read, prepared
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding
 from pipetune.distributed.emit.statements import Body, Wording
 
@@ -79,15 +71,13 @@ def emit_for_replicas(
     Raises:
         CannotExpress: the pipeline has no faithful form; the message says why.
     """
-    parameter = has_parameter(parts)
-    parts = with_file_sources(parts)
-    check_references(parts)
+    parts, parameter = prepared(parts)
     where = sharding(parts.pipeline, parts.sources)
     fills = not known.no_fill and _can_fill(parts, where)
     wording = Wording(fills=True, closing=_FILL_LAST) if fills else Wording()
     body = Body(parts, where, wording)
     indexed = _indexed(parts, known, fills=fills, fixed_shapes=fixed_shapes)
-    notes = (*division_notes(parts, where), *body.notes, *notes, *indexed.notes)
+    notes = (*division_notes(parts, where), *known.notes, *body.notes, *notes, *indexed.notes)
     if known.no_fill:
         notes += (f"last batches have no form that fills them: {known.no_fill}",)
     given = f"{', source' if parameter else ''}{', fill=False' if fills else ''}"
@@ -136,4 +126,7 @@ def _can_fill(parts: StandaloneParts, where: Sharding) -> bool:
     dense = parts.pipeline.output.element_spec.is_dense
     padded = any(parts.pipeline[name].op == "padded_batch" for name in where.batches)  # each to a length of its own
     taken = bool(named & {_FULL_BATCHES.name, "fill"})
-    return bool(where.batches) and dense and not padded and not taken
+    # A file written without filling lacks the remainder that filling is to keep.
+    drops = any(parts.pipeline[name].argument("drop_remainder") for name in where.batches)
+    stored = drops and any(parts.pipeline[name].argument("filename") for name in where.below_batch)
+    return bool(where.batches) and dense and not padded and not taken and not stored

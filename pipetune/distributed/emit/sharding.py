@@ -64,7 +64,7 @@ def undivided(pipeline: Pipeline) -> Sharding:
 
 
 def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_workers: int = MOST_WORKERS) -> Sharding:
-    """Where to divide `pipeline` (with file names as sources of their own, see `module.with_file_sources`).
+    """Where to divide `pipeline` (with file names as sources of their own, see `module.prepared`).
 
     Args:
         most_workers: so many files there have to be to divide by file.

@@ -329,12 +329,21 @@ class Body:
             yield f"if len({files}) < {size}:"
             message = f"{{len({files})}} files cannot be divided among {{{size}}} {self.wording.who}s"
             yield f'    raise ValueError(f"{message}")'
+        elif source.pattern and self._has_a_partner(source):
+            yield f"if len({files}) != {source.count}:  # they are zipped with as many values of the script"
+            yield f'    raise ValueError(f"{{len({files})}} files match {{{constant}}}, not {source.count}")'
         elif source.pattern:
             yield f"if not {files}:"
             yield f'    raise FileNotFoundError(f"no file matches {{{constant}}}")'
         if self.wording.mixes_files:
             yield f"{files} = random.sample({files}, len({files}))"
         yield f"{name} = {self.writer.names(files)}"
+
+    def _has_a_partner(self, source: SourceText) -> bool:
+        """Whether data of the script belongs to the files by their places, as labels do."""
+        others = (other for other in self.parts.sources.values() if not other.yields_file_names)
+        zips = any(node.op == "zip" for node in self.parts.pipeline)
+        return zips and any(other.count == source.count for other in others)
 
     def _preamble(self, statements: list[str]) -> Iterator[str]:
         wording = self.wording

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
+from pipetune import tensorflow_private
 from pipetune.core.distribution import ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
-from pipetune.distributed.emit.sharding import BATCHES
+from pipetune.distributed.emit.remote import place
+from pipetune.distributed.emit.sharding import BATCHES, below_batch
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
 from pipetune.distributed.verify.emitted import fitting_batch_size
@@ -58,18 +60,12 @@ def of_replicas(
     *,
     one_process: bool = False,
 ) -> ModuleCheck:
-    """Runs every complete pipeline for one batch of a replica, and returns `check` completed by the results.
+    """Like `of_own_size` with batches of a replica, and returns `check` also with the cost of a last batch.
 
     Args:
-        check: the check so far.
         made: the pipelines of the workers with one replica each, then that of one worker which feeds all replicas.
-        counts: elements of each worker in an epoch; None if they were not counted.
-        tuned: the pipeline that the module implements.
         global_batch_size: the module's, in rows; None if it does not batch.
-        one_process: report the cost of a last batch for the one worker that feeds all replicas.
-
-    Raises:
-        CannotExpress: a pipeline does not run, or a batch is too large.
+        one_process: report that cost for the one worker that feeds all replicas.
     """
     workers = len(made) - 1
     size = None
@@ -100,7 +96,6 @@ def of_own_size(
     """Runs every complete pipeline for one batch, and returns `check` with the number of batches per epoch.
 
     Args:
-        check: the check so far.
         made: the pipelines to run.
         counts: elements of each worker in an epoch, from which the batches are computed; None if not counted.
         tuned: the pipeline that the module implements.
@@ -143,11 +138,7 @@ def uncounted(tuned: Pipeline) -> tuple[str, ...]:
 
 
 def check_shapes(whole: Any, part: Any) -> None:
-    """Checks that elements of a part of the rows have the shape of those of all rows, but for the rows.
-
-    Args:
-        whole: `element_spec` of the dataset with batches for all replicas.
-        part: `element_spec` of the dataset with batches for one replica.
+    """Checks that batches for one replica have the `element_spec` of those for all (`whole`), but for the rows.
 
     Raises:
         CannotExpress: they have not, because a function behind the batch relies on its number of rows.
@@ -157,6 +148,47 @@ def check_shapes(whole: Any, part: Any) -> None:
             raise CannotExpress(
                 f"A map behind the batch relies on the number of its rows: {_short(one)} becomes {_short(other)}."
             )
+
+
+def mixing_maps(source: live.LivePipeline, tuned: Pipeline) -> Iterator[str]:
+    """Yields notes on maps that compute the rows of a batch with one another, as its first batch shows.
+
+    The second half of its rows is replaced by the first, which may not change what becomes of the first.
+
+    Raises:
+        CannotExpress: the pipeline does not run.
+    """
+    reduced = numbering.of_batches(tuned)
+    below, batches = below_batch(reduced)
+    nodes = [reduced[name] for name in reversed(below)] if batches else []
+    maps = [node for node in nodes if node.op == "map" and node.function is not None and node.function.stateless]
+    try:
+        built = replay_nodes(source, reduced) if maps else {}
+    except CannotReplay:
+        return
+    for node in maps:
+        with running(), tf.device("CPU"):
+            for element in built[node.inputs[0]].take(1):
+                if _mixes_rows(built[node.id]._map_func, element):
+                    yield f"{place(node, short=True)} computes with all rows of a batch, here with those of a replica's"
+
+
+def _mixes_rows(function: Any, element: Any) -> bool:
+    """Whether the first rows of what a traced function makes of a batch depend on the last rows of the batch."""
+    parts = tf.nest.flatten(element, expand_composites=True)
+    if not all(isinstance(part, tf.Tensor) and part.shape.rank for part in parts):
+        return False
+    rows = len(parts[0])
+    if rows < 2 or any(len(part) != rows for part in parts):
+        return False
+    first = (rows + 1) // 2
+    repeated = tf.nest.map_structure(lambda part: tf.concat([part[:first], part[: rows - first]], 0), element)
+    made, other = (tf.nest.flatten(tensorflow_private.call_traced(function, one)) for one in (element, repeated))
+    return any(
+        tf.io.serialize_tensor(one[:first]) != tf.io.serialize_tensor(two[:first])
+        for one, two in zip(made, other, strict=True)
+        if isinstance(one, tf.Tensor) and one.shape == two.shape and one.shape.rank and len(one) == rows
+    )
 
 
 def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:
@@ -176,9 +208,8 @@ def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:
         if not _wrong(built[above.id].element_spec):
             break
         culprit = above
-    place = f"{culprit.title} at {culprit.location}" if culprit.location else culprit.title
     raise CannotExpress(
-        f"{place} gives {wrong}, and a TPU needs one shape, known before it runs.",
+        f"{place(culprit)} gives {wrong}, and a TPU needs one shape, known before it runs.",
         hint="Set it: tf.ensure_shape, padded_shapes in padded_batch, a size for each image, numbers for texts.",
     )
 
@@ -198,59 +229,42 @@ def _wrong_part(part: Any) -> str:
     return f"the shape {part.shape}" if sizes is None or None in sizes else ""
 
 
-@dataclass(frozen=True)
-class SpecChange:
-    """A component of the elements whose spec in a module differs from that in the script's pipeline."""
+def changes(script: Any, emitted: Any, part: str = "") -> Iterator[tuple[str, bool]]:
+    """Yields what changes from the `element_spec` of the script's pipeline to that of a module's, by component.
 
-    part: str  # "['image']", "[0]"; "" if an element is one tensor
-    script: str  # spec in the script's pipeline: "(32, 8) float32"
-    emitted: str  # spec in the module
-    accepted: bool  # a function with the script's spec in its input_signature accepts it
-
-
-def changes(script: Any, emitted: Any) -> tuple[SpecChange, ...]:
-    """Returns the differences between two `element_spec`s, component by component; () if there are none.
+    Beside it whether a function with the script's spec in its `input_signature` accepts the module's elements.
 
     Args:
-        script: spec of the script's pipeline.
-        emitted: spec of the dataset that a module creates for one replica.
+        part: the component that both are the specs of: "['image']", "[0]".
     """
-    return tuple(_changes(script, emitted, ""))
+    if isinstance(script, dict) and isinstance(emitted, dict) and script.keys() == emitted.keys():
+        for key in script:
+            yield from changes(script[key], emitted[key], f"{part}[{key!r}]")
+    elif isinstance(script, tuple) and isinstance(emitted, tuple) and len(script) == len(emitted):
+        for number, (one, other) in enumerate(zip(script, emitted, strict=True)):
+            yield from changes(one, other, f"{part}[{number}]")
+    elif script != emitted:
+        typed = isinstance(script, tf.TypeSpec) and isinstance(emitted, tf.TypeSpec)
+        text = f"{part} {_short(script)} becomes {_short(emitted)}".strip()
+        yield text, typed and bool(emitted.is_subtype_of(script))
 
 
-def sentences(found: tuple[SpecChange, ...]) -> Iterator[str]:
+def sentences(found: Iterable[tuple[str, bool]]) -> Iterator[str]:
     """Yields sentences on whether an `input_signature` with the script's spec has to be changed."""
-    refused = [one for one in found if not one.accepted]
-    narrower = [one for one in found if one.accepted]
+    found = list(found)
+    refused = ", ".join(text for text, accepted in found if not accepted)
+    narrower = ", ".join(text for text, accepted in found if accepted)
     if refused:
         yield (
-            f"element_spec changes: {_listed(refused)}. A tf.function whose input_signature names the script's spec "
+            f"element_spec changes: {refused}. A tf.function whose input_signature names the script's spec "
             "refuses such elements: make it from the element_spec of what dataset_fn gives."
         )
     if narrower:
         yield (
-            f"element_spec says more than the script's: {_listed(narrower)}. An input_signature with the script's spec "
-            "takes such elements."
+            f"element_spec says more than the script's: {narrower}. An input_signature with the script's spec takes "
+            "such elements."
         )
 
 
-def _changes(script: Any, emitted: Any, part: str) -> Iterator[SpecChange]:
-    if isinstance(script, dict) and isinstance(emitted, dict) and script.keys() == emitted.keys():
-        for key in script:
-            yield from _changes(script[key], emitted[key], f"{part}[{key!r}]")
-    elif isinstance(script, tuple) and isinstance(emitted, tuple) and len(script) == len(emitted):
-        for number, (one, other) in enumerate(zip(script, emitted, strict=True)):
-            yield from _changes(one, other, f"{part}[{number}]")
-    elif script != emitted:
-        typed = isinstance(script, tf.TypeSpec) and isinstance(emitted, tf.TypeSpec)
-        yield SpecChange(part, _short(script), _short(emitted), typed and bool(emitted.is_subtype_of(script)))
-
-
 def _short(spec: Any) -> str:
-    if isinstance(spec, tf.TensorSpec):
-        return f"{spec.shape} {spec.dtype.name}"
-    return str(spec)
-
-
-def _listed(found: list[SpecChange]) -> str:
-    return ", ".join(f"{one.part} {one.script} becomes {one.emitted}".strip() for one in found)
+    return f"{spec.shape} {spec.dtype.name}" if isinstance(spec, tf.TensorSpec) else str(spec)

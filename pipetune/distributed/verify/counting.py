@@ -29,7 +29,7 @@ MOST_BYTES = 256 * 2**20  # of files, which are read about ten times; if there i
 MOST_COUNTED = 2_000_000  # elements of an epoch that are counted, at most
 MOST_ELEMENTS = 20_000  # first elements that are counted if the data is longer and has no files to count
 _TWO_EPOCHS_BYTES = 32 * 2**20  # of files up to which two epochs are counted, by judgement: more takes twice as long
-_GROUP = 1_024  # elements fetched at a time, by judgement: fewer cost more calls of Python, more only memory
+GROUP = 1_024  # elements fetched at a time, by judgement: fewer cost more calls of Python, more only memory
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ def measure(
     """Returns how the elements of `tuned`, an edited form of `source`, can be counted.
 
     Args:
-        source: the user's live pipeline.
         single: the pipeline of the module as a single worker.
-        tuned: the pipeline that the module implements.
         shard_by: "file" or "element"; "" if the data is not sharded.
         most_bytes: bytes of files up to which elements are read and counted.
 
@@ -63,7 +61,8 @@ def measure(
     reduced = numbering.of_elements(tuned)
     bytes_read = _bytes(source) if numbering.reads_records(reduced) else 0
     cardinality = int(replay(source, reduced).cardinality())
-    endless = cardinality == tf.data.INFINITE_CARDINALITY or numbering.repeats_inside(reduced)
+    repeats = any(kind.startswith("Repeat") for node in reduced for kind in node.inner)  # which may never end
+    endless = cardinality == tf.data.INFINITE_CARDINALITY or repeats
     if not endless and cardinality <= MOST_COUNTED and bytes_read is not None and bytes_read <= most_bytes:
         small = bytes_read <= _TWO_EPOCHS_BYTES or shard_by == "element"
         return Measure("elements", 2 if small else 1, against_pipeline=True)
@@ -204,11 +203,11 @@ def read_epochs(source: live.LivePipeline, reduced: Pipeline, count: int) -> lis
         CannotExpress: the pipeline fails.
         CannotReplay: there are too many elements to count.
     """
-    found = numbering.numbered_groups(source, reduced, _GROUP)
+    found = numbering.numbered_groups(source, reduced, GROUP)
     epochs = [_read(*found)]
     restarts = all(_restarts(node) for node in reduced)
     while len(epochs) < count:
-        epochs.append(_read(*(found if restarts else numbering.numbered_groups(source, reduced, _GROUP))))
+        epochs.append(_read(*(found if restarts else numbering.numbered_groups(source, reduced, GROUP))))
     return epochs
 
 
@@ -225,21 +224,8 @@ def _read(dataset: Any, numbers: bool, inside: bool) -> Epoch:
     return Epoch(columns[:, -1], columns[:, 0] if numbers else None, inside)
 
 
-def count_epoch(dataset: Any) -> Counter[int]:
-    """Returns how often each fingerprint occurs in a dataset of int64 scalars.
-
-    Raises:
-        CannotExpress: the pipeline fails.
-        CannotReplay: there are too many elements to count.
-    """
-    found: Counter[int] = Counter()
-    for group in groups(dataset.batch(_GROUP)):
-        found.update(group.tolist())
-    return found
-
-
 def groups(dataset: Any) -> Iterator[Any]:
-    """Yields the elements of one epoch of a dataset in batches of `_GROUP`, as arrays.
+    """Yields the elements of one epoch of a dataset in batches of `GROUP`, as arrays.
 
     Raises:
         CannotExpress: the pipeline fails.
@@ -247,7 +233,7 @@ def groups(dataset: Any) -> Iterator[Any]:
     """
     count = 0
     with running():
-        for group in dataset.take(MOST_COUNTED // _GROUP + 1).as_numpy_iterator():
+        for group in dataset.take(MOST_COUNTED // GROUP + 1).as_numpy_iterator():
             count += len(group)
             yield group
     if count > MOST_COUNTED:

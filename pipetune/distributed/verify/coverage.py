@@ -36,7 +36,6 @@ def count(
 
     Args:
         kind: the kind of the module; not one for a tf.data service, for which there is `service_coverage`.
-        module: what the kind has emitted.
         source: the user's live pipeline.
         tuned: the pipeline that the module implements.
         parameter: value of the module's argument `source`.
@@ -135,18 +134,15 @@ def check_fill(module_text: str, *, global_batch_size: int, elements: int | None
     """Runs a module with `fill=True` as two workers and as one that feeds two replicas; returns the result in words.
 
     Args:
-        module_text: source text of the module.
-        global_batch_size: the module's, in rows.
         elements: number of elements in an epoch; None if they were not counted or the data repeats.
-        parameter: as in `count`.
 
     Raises:
         CannotExpress: a batch is not full, the mask does not match the data, or the module does not run.
     """
     rows = fitting_batch_size(global_batch_size, _WORKERS) // _WORKERS
-    parts = DeliveryMode.PARTS
+    size = global_batch_size
     with emitted(
-        module_text, delivery=parts, parameter=parameter, global_batch_size=global_batch_size, fill=True
+        module_text, delivery=DeliveryMode.PARTS, parameter=parameter, global_batch_size=size, fill=True
     ) as make:
         apart = [make(_WORKERS, worker, _WORKERS) for worker in range(_WORKERS)]
         complete = elements is not None

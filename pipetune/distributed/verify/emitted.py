@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,6 @@ def emitted(
 
     Args:
         text: source text of the module.
-        delivery: what each worker delivers.
         parameter: value of its argument `source`; None if it has none.
         global_batch_size: the module's constant, in rows; it is lowered to a multiple of the number of replicas.
         indexed: create datasets of (index, element).
@@ -80,8 +80,7 @@ def loaded(text: str) -> Iterator[Any]:
     with temporary_folder("module") as folder, files.private_files_for_new_code():
         # A real file is needed: AutoGraph reads the source of functions that it converts.
         path = os.path.join(folder, f"{_NAME}.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(path).write_text(text, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(_NAME, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -49,9 +49,7 @@ def check_order(
     """Runs the variant of a module with indices as several workers, and returns a sentence on the result.
 
     Args:
-        module_text: source text of the module; other arguments are as in `emitted`.
-        tuned: the pipeline that the module implements.
-        global_batch_size: the module's, in rows; None if it does not batch.
+        tuned: the pipeline that the module implements; other arguments are as in `emitted`.
         epoch_batches: number of batches in which an endless worker delivers all data; None if unknown.
 
     Raises:
@@ -95,12 +93,7 @@ class _Form:
         self.steady = not padded and not drawn  # a row does not depend on the run or on its batch
 
     def batches(self, dataset: Any) -> Batches:
-        """Returns index and fingerprint of the rows of each batch.
-
-        Raises:
-            CannotExpress: a batch has a different number of rows and indices, or the pipeline fails.
-            NotRun: there are too many rows, or they cannot be compared.
-        """
+        """Returns index and fingerprint of the rows of each batch."""
         found: Batches = []
         end, seen = time.monotonic() + _SECONDS, 0
         with running():
@@ -114,11 +107,7 @@ class _Form:
         return found
 
     def in_order(self, batches: Batches) -> Rows:
-        """Returns index and fingerprint of all rows as ordered by the module's own function `in_order`.
-
-        Raises:
-            CannotExpress: there are no rows, or two elements have the same index.
-        """
+        """Returns index and fingerprint of all rows as ordered by the module's own function `in_order`."""
         if not batches:
             raise CannotExpress("The form with indices gives nothing.")
         indices = [index for index, _ in batches]

@@ -200,11 +200,6 @@ def reads_records(pipeline: Pipeline) -> bool:
     return any(node.op in READERS or node.inner for node in pipeline)
 
 
-def repeats_inside(pipeline: Pipeline) -> bool:
-    """Whether a function creates datasets that repeat, which may never end."""
-    return any(kind.startswith("Repeat") for node in pipeline for kind in node.inner)
-
-
 def with_most(pipeline: Pipeline, elements: int) -> Pipeline:
     """Returns the pipeline with at most `elements` elements upstream of each `shard`."""
     shards = (node for node in pipeline if node.op == "shard")

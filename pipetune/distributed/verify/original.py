@@ -28,20 +28,11 @@ number of elements, if possible."""
 
 
 class _DivisionRefused(Exception):
-    """TensorFlow cannot divide the data under this policy."""
-
-    def __init__(self, policy: str, why: str) -> None:
-        super().__init__(why)
-        self.policy = policy
+    """TensorFlow cannot divide the data: under which policy, and why."""
 
 
 def _applied_policy(source: live.LivePipeline, job: WorkerJob) -> str:
-    """Returns the policy that TensorFlow applies to the script's dataset: "FILE", "DATA" or "OFF".
-
-    Raises:
-        _DivisionRefused: the policy does not fit the dataset.
-        CannotExpress: the pipeline fails at its first element.
-    """
+    """Returns the policy that TensorFlow applies to the script's dataset: "FILE", "DATA" or "OFF"."""
     policy = coverage.AutoShardPolicy(job.policy.lower())
     try:
         from_files = bool(coverage.find_shardable_files(source.pipeline))
@@ -92,11 +83,7 @@ def _sharded_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
 
 
 def _pipelines_by_worker(pipeline: Pipeline, job: WorkerJob) -> Iterator[Pipeline]:
-    """Yields the script's pipeline as each worker would build it.
-
-    Raises:
-        CannotReplay: that cannot be determined.
-    """
+    """Yields the script's pipeline as each worker would build it."""
     own = [node for node in pipeline if node.op == "shard"]
     inside = any(kernel.startswith("Shard") for node in pipeline for kernel in node.inner)
     if job.queries_index and (inside or not own):
@@ -116,12 +103,7 @@ _WHOLE_BATCHES = frozenset({"filter", "take", "skip", "zip", "concatenate", "unb
 
 
 def measure_worker_coverage(source: live.LivePipeline, job: WorkerJob) -> OriginalSharding:
-    """Returns what each worker of `job` receives; if that cannot be determined, the result contains the reason.
-
-    Args:
-        source: the live original pipeline.
-        job: the workers, and the auto-shard policy of their strategy.
-    """
+    """Returns what each worker of `job` receives; if that cannot be determined, the result contains the reason."""
     policy = ""
     try:
         made = list(_pipelines_by_worker(source.pipeline, job))
@@ -142,7 +124,8 @@ def measure_worker_coverage(source: live.LivePipeline, job: WorkerJob) -> Origin
     except (CannotReplay, CannotExpress) as error:
         return OriginalSharding(job.workers, policy=policy, why=error.message)
     except _DivisionRefused as refusal:
-        return OriginalSharding(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
+        policy, why = refusal.args
+        return OriginalSharding(job.workers, policy=policy, why=why, refused=True)
     return OriginalSharding(job.workers, found, policy, stopped_at=_stopped_at(source, policy))
 
 

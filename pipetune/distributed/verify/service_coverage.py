@@ -16,7 +16,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.emit.kind import Standalone
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.batch_checks import changes, of_own_size, sentences
-from pipetune.distributed.verify.counting import Counted, Expectation, Measure, count_epoch, expect
+from pipetune.distributed.verify.counting import GROUP, Counted, Expectation, Measure, expect, groups
 from pipetune.distributed.verify.emitted import check_same, emitted
 from pipetune.model.coverage import worst_coverage
 from pipetune.pipelines import live
@@ -73,13 +73,7 @@ def _each_so_often(epoch: Counter[int], times: int) -> Counter[int]:
 
 
 def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool) -> Counter[int]:
-    """Returns how often a tf.data service delivers each fingerprint in an epoch.
-
-    Args:
-        how: how elements are counted.
-        made: the module's pipeline.
-        address: the dispatcher, as "grpc://host:port".
-        splits: whether the dispatcher divides the data.
+    """Returns how often the tf.data service at `address` delivers each fingerprint in an epoch.
 
     Raises:
         CannotExpress: the pipeline fails.
@@ -87,16 +81,15 @@ def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool
     """
     policy = _service.ShardingPolicy.DYNAMIC if splits else _service.ShardingPolicy.OFF
     together = numbering.fingerprints(made, how.reduce(made.pipeline)).batch(_GROUP)
-    return count_epoch(together.apply(_service.distribute(policy, address, compression=None)).unbatch())
+    served = together.apply(_service.distribute(policy, address, compression=None)).unbatch()
+    return Counter(key for group in groups(served.batch(GROUP)) for key in group.tolist())
 
 
 def covered(expectation: Expectation, given: Counter[int], *, servers: int, times: int) -> Coverage:
-    """Returns the coverage of one training process that reads from a tf.data service.
+    """Returns the coverage of one training process that reads from a tf.data service with `servers` workers.
 
     Args:
-        expectation: the expected elements.
         given: how often each fingerprint was delivered.
-        servers: number of workers of the service.
         times: how often the service should deliver each element in an epoch.
     """
     (epoch, *_), stored = expectation.epochs, expectation.stored

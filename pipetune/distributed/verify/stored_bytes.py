@@ -35,8 +35,6 @@ def stored(
     and none is dropped, the bytes of a file are divided evenly among its elements.
 
     Args:
-        made: the pipeline.
-        epochs: the elements of each epoch.
         key: how elements are identified, INDEX or DIGEST; elements with equal digests get their mean.
         inside: as in `numbering.Numbered`.
     """
@@ -138,11 +136,7 @@ def _shares(lengths: Any, size: int) -> Any:
 def _lengths_of(read: Callable[..., Any], around: int, names: list[str], packing: Any) -> list[Any]:
     """Returns the length of every record of every file in bytes, one array per file.
 
-    Args:
-        read: class of the dataset that reads the files.
-        around: bytes of a record in addition to its content.
-        names: the files.
-        packing: compression type as passed to the reader; None: unknown.
+    `around`: bytes of a record in addition to its content. `packing`: compression type; None: unknown.
     """
     with tf.io.gfile.GFile(names[0], "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"

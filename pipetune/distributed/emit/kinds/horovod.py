@@ -12,19 +12,11 @@ from pipetune.core.cluster import MPI_VARIABLES, RANK_VARIABLE, SIZE_VARIABLE
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.module import (
-    check_references,
-    division_notes,
-    function_of,
-    has_parameter,
-    module_text,
-    with_file_sources,
-)
+from pipetune.distributed.emit.module import division_notes, function_of, module_text, prepared
 from pipetune.distributed.emit.remote import is_endless
 from pipetune.distributed.emit.sharding import Sharding, sharding
 from pipetune.distributed.emit.statements import Body, Wording
 
-_VARIABLES = frozenset({"rank", "size", "steps"})
 _BATCHES = "a batch has as many rows as the script's, on every rank: a step of all ranks takes size times as many"
 
 _NAMES = Definition(
@@ -56,21 +48,15 @@ _RANK_AND_SIZE = Definition(
 
 
 def emit(parts: StandaloneParts, known: Known) -> Standalone:
-    """The module.
-
-    Raises:
-        CannotExpress: the pipeline has no faithful form; the message says why.
-    """
-    parameter = has_parameter(parts)
-    parts = with_file_sources(parts)
-    check_references(parts, _VARIABLES)
+    """Returns the module; raises CannotExpress if the pipeline has no faithful form."""
+    parts, parameter = prepared(parts, frozenset({"rank", "size", "steps"}))
     where = sharding(parts.pipeline, parts.sources)
     endless = is_endless(parts.pipeline)
     wording = _wording(endless=endless)
     body = Body(parts, where, wording)
     indexed = indexed_form(parts, wording, why_not=known.no_index)
     division = division_notes(parts, where, who="rank", batches=_BATCHES)
-    notes = (*division, *body.notes, *_notes(parts, where, endless=endless), *indexed.notes)
+    notes = (*division, *known.notes, *body.notes, *_notes(parts, where, endless=endless), *indexed.notes)
     steps = "steps" if known.epoch_batches is None else "steps=STEPS_PER_EPOCH"
     source = "source, " if parameter else ""
     text = module_text(
@@ -160,4 +146,4 @@ def _notes(parts: StandaloneParts, where: Sharding, *, endless: bool) -> Iterato
         yield "with larger steps the learning rate is usually scaled by size; divide BATCH_SIZE by it to keep the step"
 
 
-KIND = Kind("horovod", emit, DeliveryMode.RANKS)
+KIND = Kind(emit, DeliveryMode.RANKS)

@@ -12,4 +12,4 @@ _emit = partial(
     strategy="tf.distribute.MirroredStrategy()",
     remark="The same function serves MultiWorkerMirroredStrategy.",
 )
-KIND = Kind("mirrored", _emit, one_process=True)
+KIND = Kind(_emit, one_process=True)

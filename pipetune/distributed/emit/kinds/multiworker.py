@@ -12,4 +12,4 @@ _emit = partial(
     strategy="tf.distribute.MultiWorkerMirroredStrategy()",
     remark="The same function serves MirroredStrategy.",
 )
-KIND = Kind("multiworker", _emit)
+KIND = Kind(_emit)

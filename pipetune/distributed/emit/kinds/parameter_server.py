@@ -22,13 +22,7 @@ from pipetune.core.operators import DIVIDED_UPSTREAM
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.module import (
-    check_references,
-    function_of,
-    has_parameter,
-    module_text,
-    with_file_sources,
-)
+from pipetune.distributed.emit.module import function_of, module_text, prepared
 from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, place, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import undivided
 from pipetune.distributed.emit.statements import REPLICAS, Body, Wording
@@ -82,18 +76,13 @@ _CHECK_SCOPE = Definition(
 
 
 def emit(parts: StandaloneParts, known: Known) -> Standalone:
-    """The module.
-
-    Raises:
-        CannotExpress: the pipeline needs something of the script's own process; the message says what.
-    """
-    if has_parameter(parts):
+    """Returns the module; raises CannotExpress if the pipeline needs something of the script's own process."""
+    parts, parameter = prepared(parts)
+    if parameter:
         raise CannotExpress(
             "The data is an array in the memory of the script, and each worker has to make its dataset itself.",
             hint="Write the array to files that every worker can open, and read those.",
         )
-    parts = with_file_sources(parts)
-    check_references(parts)
     edits = list(_added(parts))
     lookups = [place(node, short=True) for node in parts.pipeline if _looks_up(node)]
     parts = replace(parts, pipeline=apply_edits(parts.pipeline, edits))
@@ -219,4 +208,4 @@ def _usage(known: Known, lookups: list[str]) -> Iterator[str]:
     yield f"model.fit(dataset_creator(), epochs=..., steps_per_epoch={steps})"
 
 
-KIND = Kind("parameter-server", emit, DeliveryMode.WHOLE, refuse=_refuse)
+KIND = Kind(emit, DeliveryMode.WHOLE, refuse=_refuse)

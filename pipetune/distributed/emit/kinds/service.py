@@ -20,13 +20,7 @@ from pipetune.core.results import ServiceNeed
 from pipetune.distributed.emit import service_files
 from pipetune.distributed.emit.index import IndexedForm, indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.module import (
-    check_references,
-    function_of,
-    has_parameter,
-    module_text,
-    with_file_sources,
-)
+from pipetune.distributed.emit.module import function_of, module_text, prepared
 from pipetune.distributed.emit.remote import is_endless, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import sharding, undivided
 from pipetune.distributed.emit.statements import Body, Wording, number
@@ -50,14 +44,11 @@ _AT_CLIENT = frozenset({"repeat", "prefetch", "with_options"})
 
 
 def emit(parts: StandaloneParts, known: Known) -> Standalone:
-    """The module, and beside it the script that starts dispatcher and workers, with files for clusters.
+    """Returns the module, and beside it the script that starts dispatcher and workers, with files for clusters.
 
-    Raises:
-        CannotExpress: the pipeline needs the script's own process, or would not give an epoch; the message says why.
+    Raises CannotExpress if the pipeline needs the script's own process, or would not give an epoch.
     """
-    parameter = has_parameter(parts)
-    parts = with_file_sources(parts)
-    check_references(parts, frozenset({"service"}))
+    parts, parameter = prepared(parts, frozenset({"service"}))
     mode = _mode_of(parts)
     remote, at_client = _cut(parts.pipeline)
     shuffles = [node for node in _between_names_and_readers(parts, remote) if node.op == "shuffle"]
@@ -142,17 +133,13 @@ class _Mode:
 
 
 def _mode_of(parts: StandaloneParts) -> _Mode:
-    """How the service may divide the pipeline.
-
-    Raises:
-        CannotExpress: in no way that gives an epoch; the message says why.
-    """
+    """How the service may divide the pipeline; raises CannotExpress if in no way that gives an epoch."""
     pipeline = parts.pipeline
     try:
         remote = _cut(pipeline)[0]
         where = sharding(remote, parts.sources, most_workers=1)
         reason = "it takes elements by their position" if not where.any_part else ""
-        if any(map(partial(_repeats_too_often, remote), remote)):
+        if _repeats_too_often(remote):
             reason = "an interleave behind a repeat would go on after its last repetition"
         if any(pipeline[name].inputs for name in where.after):
             reason = f"only what stands behind {pipeline[where.after[0]].title} can be divided"
@@ -177,13 +164,13 @@ def _mode_of(parts: StandaloneParts) -> _Mode:
     )
 
 
-def _repeats_too_often(pipeline: Pipeline, node: Node) -> bool:
+def _repeats_too_often(pipeline: Pipeline) -> bool:
     """Whether a finite `repeat` stands in front of an `interleave`.
 
     Measured with two workers (TensorFlow 2.21): 8 files, repeated twice, came three times, repeated thrice, five times.
     """
-    ends = node.op == "repeat" and node.argument("count") not in (None, INFINITE, 1)
-    return ends and any(below.op == "interleave" for below in pipeline.downstream(node.id))
+    ends = (node for node in pipeline if node.op == "repeat" and node.argument("count") not in (None, INFINITE, 1))
+    return any(below.op == "interleave" for node in ends for below in pipeline.downstream(node.id))
 
 
 def _cut(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:
@@ -304,4 +291,4 @@ def _notes(
 
 
 _refuse = partial(refuse_python, why="which the workers of the service do not have")
-KIND = Kind("service", emit, DeliveryMode.SERVICE, refuse=_refuse)
+KIND = Kind(emit, DeliveryMode.SERVICE, refuse=_refuse)

@@ -38,11 +38,7 @@ _STRATEGY = "tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUCluster
 
 
 def emit(parts: StandaloneParts, known: Known) -> Standalone:
-    """The module.
-
-    Raises:
-        CannotExpress: the pipeline has no faithful form; the message says why.
-    """
+    """Returns the module; raises CannotExpress if the pipeline has no faithful form."""
     return emit_for_replicas(
         parts,
         known,
@@ -61,11 +57,7 @@ def _prepare(pipeline: Pipeline) -> Pipeline:
 
 
 def _refuse(pipeline: Pipeline) -> None:
-    """Refuses what cannot run on the host of a TPU.
-
-    Raises:
-        CannotExpress: something in it cannot; the message names each operator and its line.
-    """
+    """Refuses what cannot run on the host of a TPU, by operator and line."""
     why = "which the host of a TPU cannot call"
     refuse_all(lambda: refuse_python(pipeline, why=why), lambda: _refuse_effects(pipeline))
 
@@ -107,4 +99,4 @@ def _has_floats(pipeline: Pipeline) -> bool:
     return pipeline.output.element_spec.has_dtype("tf.float32")
 
 
-KIND = Kind("tpu", emit, prepare=_prepare, refuse=_refuse, static_shapes=True, one_process=True)
+KIND = Kind(emit, prepare=_prepare, refuse=_refuse, static_shapes=True, one_process=True)
