@@ -99,7 +99,8 @@ def text(page: Callable[[], Iterator[str]]) -> str:
 
 
 def _function(name: str, function: Callable[..., Any]) -> Iterator[str]:
-    signature = str(inspect.signature(function, eval_str=False)).replace("'", "").replace("(self, ", "(")
+    annotated = str(inspect.signature(function, eval_str=False))
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", annotated).replace("(self, ", "(")
     yield from ("```python", f"{name}{signature.replace('(self)', '()')}", "```", "", _docstring(function))
 
 

@@ -229,7 +229,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str
 
 
 def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
-    """Returns the request of a session, to go on with its measurements."""
     if arguments.script or arguments.module:
         raise PipetuneError(
             "--resume takes no script: it is that of the session.", hint=f"pipetune analyze --resume {arguments.resume}"

@@ -74,16 +74,17 @@ def execute(arguments: argparse.Namespace) -> Answer:
     session, folder = load(path), results_folder_of(path)
     if named is None:
         _print_default_session(path.parent, session)
+    patch, candidate = session.patch, session.candidate.patch if session.candidate is not None else None
     if session.command.confidential:
-        name = CANDIDATE_PATCH if arguments.unproven else "tuned.patch"
-        raise PipetuneError(
-            "The session is confidential and holds no patch.",
-            hint="In the folder with your source files, run: "
-            f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / name}",
-        )
-    patch = session.patch
-    if arguments.unproven and session.candidate is not None and session.candidate.diff:
-        patch = session.candidate.patch
+        name, kept = (CANDIDATE_PATCH, candidate) if arguments.unproven else ("tuned.patch", patch)
+        if kept is not None and kept.covered and kept.verified is not False:
+            file = (path if path.is_dir() else path.parent).absolute() / name
+            raise PipetuneError(
+                "The session is confidential and holds no patch.",
+                hint=f"In the folder with your source files, run: patch -p1 < {shell(str(file))}",
+            )
+    if arguments.unproven and candidate is not None and candidate.diff:
+        patch = candidate
     paths = {"results": folder, "session": session_file_of(str(path))}
     if patch is None or not patch.diff:
         return _no_patch(session, paths, arguments)

@@ -72,9 +72,10 @@ class Gate:
         if patch is None or not patch.diff:
             return ""
         gain = training.speedup if training else None
-        known = "was not measured in training"
+        work = self.session.work
+        known = f"was not measured in {work}"
         if gain is not None:
-            known = f"makes training {ratio(gain.median)} as fast ({ratio(gain.low)} to {ratio(gain.high)})"
+            known = f"makes {work} {ratio(gain.median)} as fast ({ratio(gain.low)} to {ratio(gain.high)})"
         return f"{known}: {shell('pipetune', 'apply', self.folder)}"
 
 
@@ -160,7 +161,9 @@ def _facts(gate: Gate) -> Iterator[str]:
     places, culprit = places_of(gate.session), gate.culprit
     yield from map(_text_line, gate.checks)
     if culprit is not None and any(check.result is not GateResult.PASSED for check in gate.checks):
-        yield _fact("where", places.line(culprit.file or WITHHELD, culprit.line), culprit.sentence)
+        file = WITHHELD if places.confidential else culprit.file
+        if where := list(filter(None, (places.line(file, culprit.line), culprit.sentence))):
+            yield _fact("where", *where)
     for finding in gate.findings[:_MOST_WARNINGS]:
         sentence = f"{finding.code}: {places.sentence(finding.message)}"
         yield _fact("warning", places.line(finding.file, finding.line), sentence)

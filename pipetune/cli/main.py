@@ -144,8 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for text in recover():
         print(f"pipetune: {text}", file=sys.stderr)
+    status = 0
     try:
         answer = _answer(parsed)
+        status = answer.status
         if parsed.json:
             answer.print_object(parsed.command_name)
         else:
@@ -153,10 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         if answer.failure is not None:
             answer.failure.show()
-        return answer.status
     except BrokenPipeError:  # as when the output goes to `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return status
 
 
 def _answer(parsed: argparse.Namespace) -> Answer:

@@ -46,7 +46,7 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     except OSError as error:
         raise PipetuneError(
             f"{path} cannot be written: {error.strerror or error}.",
-            hint="Name a folder you may write to with --out DIR.",
+            hint="Name another place with --out, or make the folder writable.",
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 
@@ -42,4 +43,4 @@ def _next_step() -> str:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None and spec.name != "__main__":  # as of a folder
         return f"`pipetune analyze -m {spec.name.removesuffix('.__main__')}`"
-    return f"`pipetune analyze {os.path.relpath(file)}`" if file else "`pipetune.tune(dataset)`"
+    return f"`pipetune analyze {shlex.quote(os.path.relpath(file))}`" if file else "`pipetune.tune(dataset)`"

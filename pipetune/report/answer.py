@@ -18,7 +18,7 @@ from pipetune.core.session import (
 from pipetune.report import words
 from pipetune.report.blocks import Block, Claim, Commands, Forest, Listing, Sentence, ratio_axis
 from pipetune.report.headline import Headline
-from pipetune.report.patch import checks, diff, shown_patch, why_no_patch
+from pipetune.report.patch import apply_words, checks, diff, shown_patch, why_no_patch
 from pipetune.report.places import Places, analyze_words, results_folder, script_words, shell
 from pipetune.report.step_times import StepTimes, step_bars
 from pipetune.report.words import Fact, interval
@@ -27,15 +27,15 @@ from pipetune.report.words import Fact, interval
 def next_steps(session: Session) -> tuple[Fact, ...]:
     """Commands, the most useful first, each with what it does. The label is the command."""
     folder = results_folder(session)
-    where = (folder,) if folder else ()  # else the default of the other commands applies
     script = script_words(session)
     steps: list[Fact] = []
     patch, command = session.patch, session.command
     if not (command.script or command.module or command.confidential):
         return tuple(_in_python(session))
     if patch and patch.diff and patch.verified is not False:
-        apply = shell("pipetune", "apply", *where)
-        steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
+        words_after = apply_words(session, patch)
+        undo = shell("pipetune", "apply", "--revert", *words_after)
+        steps.append(Fact(shell("pipetune", "apply", *words_after), f"apply the patch (undo: {undo})"))
     planned = session.plan is not None and bool(session.plan.rewrites)
     if script and planned and not (patch and patch.diff and not patch.not_covered):
         run = shell("pipetune", "run", "--plan", join(folder, "plan.json"), *script)
@@ -44,12 +44,13 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     again = _again(session, script) if ends_without_plan else []
     candidate = session.candidate
     if candidate is not None and candidate.is_shown:
-        apply = shell("pipetune", "apply", "--unproven", *where)
+        assert candidate.patch is not None
+        apply = shell("pipetune", "apply", *apply_words(session, candidate.patch))
         unproven = Fact(apply, "apply the patch although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
     approvals = list(_asking(session)) if script else []
     steps += [*approvals, *again] if asks_for_approval(session) else [*again, *approvals]
-    if session.status == "failed":
+    if session.status == "failed" and folder:
         typed = analyze_words(session)
         log = "worker-0.log" if "--workers" in typed else "script.log"
         log = "chief.log" if "--parameter-servers" in typed else log
@@ -100,7 +101,8 @@ def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     """Another run that could tell more, where one could."""
     match outcome_of(session):
         case SessionOutcome.NOT_INPUT_BOUND:
-            return [Fact(shell(*analyze_words(session), "--force", *script), "try to make it faster all the same")]
+            forced = shell(*analyze_words(session), "--force", *script)
+            return [] if session.command.options.force else [Fact(forced, "try to make it faster all the same")]
         case SessionOutcome.UNDECIDED | SessionOutcome.LIKELY if session.candidate is not None:
             resume = shell("pipetune", "analyze", "--resume", results_folder(session) or "session.json")
             return [Fact(resume, "go on measuring")]

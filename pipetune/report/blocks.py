@@ -199,10 +199,11 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Diff:
-    """The patch; `text` is the whole of it, to copy."""
+    """The patch; `text` is the whole of it, to copy, and `command` prints it."""
 
     hunks: tuple[Hunk, ...]
     text: str
+    command: str
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,19 @@ def stripped(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def print_parts(parts: Iterable[RenderableType], stream: TextIO | None) -> None:
+class Command(Text):
+    """A command to copy: never wrapped by us, however long."""
+
+
+def print_parts(parts: Iterable[RenderableType], stream: TextIO | None, *, width: int | None = None) -> None:
     """Print `parts` one below the other, to standard output if there is no stream."""
     stream = sys.stdout if stream is None else stream
-    console = console_for(stream)
+    console = console_for(stream, width=width)
     with console.capture() as captured:
         for part in parts:
-            console.print(part)
-    write(stream, stripped(captured.get()))
+            console.print(part, soft_wrap=isinstance(part, Command))
+    text = captured.get()
+    write(stream, text if stream.isatty() else stripped(text))
 
 
 def indented(content: RenderableType, by: int = 2) -> Padding:

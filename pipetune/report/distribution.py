@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pipetune.core.distribution import (
     COORDINATOR,
-    FIT,
     FUNCTION,
     PIPELINE_PER_PROCESS,
     Coverage,
@@ -157,12 +156,11 @@ def handover(found: InputDistribution | None) -> str:
     if found.how == FUNCTION:
         to = f"to {_replicas(found)}, by {FUNCTION}"
         return f"{strategy} takes what the script's function makes {to}: {_whole(found)}"
-    by = f"by {FIT}" if found.how == FIT else f"by {found.how}"
-    return f"{strategy} takes the dataset to {_replicas(found)}, {by}: {_divided(found)}."
+    return f"{strategy} takes the dataset to {_replicas(found)}, by {found.how}: {_divided(found)}."
 
 
 def _replicas(found: InputDistribution) -> str:
-    replicas = f"{found.replicas} replica{'s' if found.replicas != 1 else ''}"
+    replicas = words.count(found.replicas, "replica")
     return f"{replicas} of {found.workers} workers" if found.workers > 1 else replicas
 
 
@@ -267,7 +265,7 @@ def bands(found: Coverage) -> Bands:
     rows = (*workers, *([nobody] if nobody else []))
     drawn = {kind for row in rows for *_, kind in row.parts} | {"read" for row in rows if row.reads_all}
     files = words.count(len(found.cells), "file") if found.by_file else ""
-    amount = words.count(found.elements, "file" if found.counted == "files" else "element")
+    amount = words.count(found.elements, _noun(found))
     axis = f"{amount} in {files}, in the order of their names" if files else f"{amount} in the order of the data"
     return Bands(
         rows=rows,
@@ -285,13 +283,13 @@ def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
     for title, texts in known:
         cells = (Cell(texts[column]) if column in texts else Cell(why="it was not counted") for column in columns)
         rows.append(Row((Cell(title), *cells)))
-    return Table("An epoch, in elements", (Column("Who"), *numbers(*columns)), tuple(rows))
+    units = words.joined(list(dict.fromkeys(f"{_noun(coverage)}s" for _, coverage, _ in found)))
+    return Table(f"An epoch, in {units}", (Column("Who"), *numbers(*columns)), tuple(rows))
 
 
 def coverage_sentence(found: Coverage) -> str:
     """The coverage in a sentence or two."""
-    noun = "file" if found.counted == "files" else "element"
-    what = ("the first " if found.counted.startswith("first") else "") + words.count(found.elements, noun)
+    what = ("the first " if found.counted.startswith("first") else "") + words.count(found.elements, _noun(found))
     subject, get = _subject(found)
     if found.complete:
         first = f"{subject} {get} {what}, every one once in an epoch"
@@ -339,7 +337,11 @@ def _row(found: Coverage, index: int, places: Sequence[float]) -> Band:
             parts.append((places[cell], places[cell + 1] - places[cell], min(1.0, count / size), kind))
     reads_all = bool(worker.read and worker.read > worker.elements and worker.read >= found.elements)
     label = "training process" if found.servers else f"worker {index}"
-    return Band(label, _share(worker, reads_all=reads_all), tuple(parts), reads_all)
+    return Band(label, _share(worker, _noun(found), reads_all=reads_all), tuple(parts), reads_all)
+
+
+def _noun(found: Coverage) -> str:
+    return "file" if found.counted == "files" else "element"
 
 
 def _nobody(found: Coverage, places: Sequence[float]) -> Band | None:
@@ -351,11 +353,11 @@ def _nobody(found: Coverage, places: Sequence[float]) -> Band | None:
         given = sum(one.cells[cell] for one in found.workers)
         if given < size:
             parts.append((places[cell], places[cell + 1] - places[cell], (size - given) / size, "never"))
-    return Band("no worker", words.count(found.never, "element"), tuple(parts)) if parts else None
+    return Band("no worker", words.count(found.never, _noun(found)), tuple(parts)) if parts else None
 
 
-def _share(worker: WorkerShare, *, reads_all: bool) -> str:
-    parts = [words.count(worker.elements, "element")]
+def _share(worker: WorkerShare, noun: str, *, reads_all: bool) -> str:
+    parts = [words.count(worker.elements, noun)]
     if worker.batches is not None:
         short = f", {worker.short_batches} short" if worker.short_batches else ""
         parts.append(f"{words.count(worker.batches, 'batch')}{short}")
@@ -365,7 +367,7 @@ def _share(worker: WorkerShare, *, reads_all: bool) -> str:
 
 
 def _per_worker(found: Coverage) -> str:
-    noun = "file" if found.counted == "files" else "element"
+    noun = _noun(found)
     if len({(one.elements, one.batches) for one in found.workers}) == 1:
         one = found.workers[0]
         batches = f" in {words.count(one.batches, 'batch')}" if one.batches is not None else ""

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipetune.core.edits import (
-    HEAD_PREFIX,
-    Edit,
-    Insert,
-    Move,
-    Plan,
-    Remove,
-    ReplaceFunction,
-    ReplaceOperator,
-    ReplaceSource,
-    SetArgument,
-    SetOption,
-    SplitFunction,
-)
+from pipetune.core import edits
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
 from pipetune.report import words
 
@@ -49,7 +36,7 @@ def argument_list(arguments: Mapping[str, Value]) -> str:
 def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:
     """The operator's title; for one that an edit inserts, the name in its id."""
     kind, _, of = node_id.partition("@")
-    if kind == HEAD_PREFIX:
+    if kind == edits.HEAD_PREFIX:
         return f"the first part of {operator_name(of, *pipelines)}"
     for pipeline in pipelines:
         if pipeline is not None and node_id in pipeline:
@@ -57,39 +44,39 @@ def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:
     return words.clean(kind)
 
 
-def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
+def edit_words(edit: edits.Edit, *pipelines: Pipeline | None) -> str:
     """One edit as a colleague would say it."""
     match edit:
-        case SetArgument(node=node, name=name, value=value):
+        case edits.SetArgument(node=node, name=name, value=value):
             return f"{operator_name(node, *pipelines)}: {argument_words(name, value)}"
-        case Insert(after=after, op=op, arguments=arguments):
+        case edits.Insert(after=after, op=op, arguments=arguments):
             call = f"{words.clean(op)}({argument_list(arguments)})"
             return f"insert {call} after {operator_name(after, *pipelines)}"
-        case Remove(node=node):
+        case edits.Remove(node=node):
             return f"remove {operator_name(node, *pipelines)}"
-        case Move(node=node, after=after):
+        case edits.Move(node=node, after=after):
             return f"move {operator_name(node, *pipelines)} behind {operator_name(after, *pipelines)}"
-        case ReplaceFunction(node=node, form=form):
+        case edits.ReplaceFunction(node=node, form=form):
             return f"{operator_name(node, *pipelines)}: call its function {words.clean(form)}"
-        case ReplaceSource(node=node, after=after):
+        case edits.ReplaceSource(node=node, after=after):
             source, place = operator_name(node, *pipelines), operator_name(after, *pipelines)
             return f"{source}: put out row numbers, and gather the rows behind {place}"
-        case SplitFunction(node=node, cut=cut):
+        case edits.SplitFunction(node=node, cut=cut):
             return f"{operator_name(node, *pipelines)}: cut its function in two {words.clean(cut.kind)}"
-        case ReplaceOperator(node=node, op=op, arguments=arguments):
+        case edits.ReplaceOperator(node=node, op=op, arguments=arguments):
             call = f"{words.clean(op)}({argument_list(arguments)})"
             return f"{operator_name(node, *pipelines)}: call {call} in its place"
-        case SetOption(name=name, value=value):
+        case edits.SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 
 
-def plan_text(plan: Plan, *pipelines: Pipeline | None) -> tuple[str, str]:
+def plan_text(plan: edits.Plan, *pipelines: Pipeline | None) -> tuple[str, str]:
     """The rules of a plan, and the first edits of a single one."""
     rewrites = plan.rewrites
     if not rewrites:
         return words.clean(plan.name) or "nothing changed", ""
     if len(rewrites) > 1:
         return words.clean(" + ".join(rewrite.rule for rewrite in rewrites)), ""
-    edits = [edit_words(edit, *pipelines) for edit in rewrites[0].edits]
-    more = f" and {words.count(len(edits) - 2, 'edit')} more" if len(edits) > 2 else ""
-    return words.clean(rewrites[0].rule), "; ".join(edits[:2]) + more
+    texts = [edit_words(edit, *pipelines) for edit in rewrites[0].edits]
+    more = f" and {words.count(len(texts) - 2, 'edit')} more" if len(texts) > 2 else ""
+    return words.clean(rewrites[0].rule), "; ".join(texts[:2]) + more

@@ -159,9 +159,8 @@ def machine_words(machine: Machine | None) -> str:
     """The machine in a few words: "2 cores, 8.00 GiB, cpu"."""
     if machine is None:
         return ""
-    cores = words.plain(machine.cores_granted)
     memory = words.byte_size(machine.memory_limit_bytes)
-    return f"{cores} {'core' if cores == '1' else 'cores'}, {memory}, {words.clean(machine.device)}"
+    return f"{words.cores(machine.cores_granted)}, {memory}, {words.clean(machine.device)}"
 
 
 def machine(session: Session) -> Iterator[Block]:

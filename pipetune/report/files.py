@@ -13,6 +13,7 @@ from pipetune.report.places import Places
 from pipetune.report.words import Fact, Figure, interval
 
 _AT_THE_LIMIT = 0.8  # of what storage delivers: who reads that much waits for it
+_CACHE = "the page cache"
 
 
 def storage_sentence(result: DatasetResult) -> str:
@@ -58,13 +59,20 @@ def _limit(use: FileUse) -> tuple[str, bool]:
     ceiling, reached, needed = use.storage_bytes_per_second, use.reached, use.needed
     if ceiling is None or reached is None:
         return "", False
-    delivers = f"storage delivers {_speed(ceiling)}"
+    source, what, it = (_CACHE, "reading the files", _CACHE) if _in_memory(use) else ("storage", "storage", "it")
+    delivers = f"{source} delivers {_speed(ceiling)}"
     if reached >= _AT_THE_LIMIT * ceiling:
-        return f"storage is the limit: it delivers {_speed(ceiling)}, and the input alone reads {_speed(reached)}", True
+        reads = f"the input alone reads {_speed(reached)}"
+        return f"{what} is the limit: {it} delivers {_speed(ceiling)}, and {reads}", True
     if needed is not None and needed > ceiling:
-        return f"{delivers}, less than the {_speed(needed)} the model could take: in the end storage is the limit", True
+        return f"{delivers}, less than the {_speed(needed)} the model could take: in the end {what} is the limit", True
     wanted = f"the model could take {_speed(needed)}" if needed is not None else f"the input reads {_speed(reached)}"
-    return f"{delivers}, {wanted}: storage is not the limit" if max(needed or 0.0, reached) > 0 else "", False
+    return f"{delivers}, {wanted}: {what} is not the limit" if max(needed or 0.0, reached) > 0 else "", False
+
+
+def _in_memory(use: FileUse) -> bool:
+    """Whether no byte comes from storage, whose speed is then not known."""
+    return not use.cold and not use.remote and (use.residency.share or 0.0) >= 1
 
 
 def _warm(use: FileUse) -> str:
@@ -82,6 +90,7 @@ def _warm(use: FileUse) -> str:
 
 
 def _facts(use: FileUse) -> Iterator[Fact]:
+    source = _CACHE.capitalize() if _in_memory(use) else "Storage"
     if use.bytes_per_element is not None:
         stored = use.storage_bytes_per_element
         note = "" if stored is None else f"{words.byte_size(stored)} of it from storage"
@@ -90,7 +99,7 @@ def _facts(use: FileUse) -> Iterator[Fact]:
         ("Needed", use.needed, "so that the model never waits"),
         ("Reached", use.reached, "current input alone"),
         ("Reached in training", use.reached_training, "current pipeline"),
-        ("Storage delivers", use.storage_bytes_per_second, "the files' bytes, nothing done with them"),
+        (f"{source} delivers", use.storage_bytes_per_second, "the files' bytes, nothing done with them"),
     ):
         if value is not None:
             yield Fact(label, _speed(value), note)

@@ -116,7 +116,7 @@ def validation_sentence(session: Session) -> str:
         speedup = session.training.speedup if trains and session.training is not None else None
         faster = speedup.median if speedup is not None else 1.0  # training is, by the same patch
         after = words.percent(validation_share(share, training=gain.median / faster))
-        text += f" and takes {after} of the time instead of {words.percent(share)}"
+        text += f" and takes {after} of the time for training and validation instead of {words.percent(share)}"
     cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
     first = ", from the second pass on: the first one fills the cache" if cached else ""
     alone = "" if trains else " The patch is for validation alone."
@@ -143,7 +143,7 @@ def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str
 def _measured(session: Session, result: DatasetResult | None, places: Places) -> Headline:
     training = session.training
     if session.candidate is not None:
-        found = _candidate(session.candidate, places)
+        found = _candidate(session.candidate, session.work, places)
         return _asking(result, found, places, but="") if asks_for_approval(session) else found
     if session.patch is not None and session.patch.verified is False:
         return _withheld(session, session.patch)
@@ -154,7 +154,7 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         gain = interval(result.input_speedup, words.ratio)
         text = f"The input alone delivers {gain.text} the examples." if gain.known else "A plan was found."
         big = gain.short if gain.known else "Plan found"
-        parts = (text, _first_epoch(session), f"Training was not measured: {words.sentence(why)}")
+        parts = (text, _first_epoch(session), f"{session.work.capitalize()} was not measured: {words.sentence(why)}")
         text = " ".join(filter(None, parts))
         return Headline("input-only", big, text, note="faster input" if gain.known else "")
     found = _without_plan(session, result.diagnosis if result else None)
@@ -172,10 +172,10 @@ def _asking(result: DatasetResult | None, found: Headline, places: Places, *, bu
     return replace(found, big=gain.short, note="with your approval", sentence=text, details=tuple(details))
 
 
-def _candidate(candidate: Candidate, places: Places) -> Headline:
+def _candidate(candidate: Candidate, work: str, places: Places) -> Headline:
     """Nothing is proven, but a plan may be faster: it is likely, or undecided."""
     gain = interval(candidate.gain, words.ratio)
-    subject = "Training" if candidate.unit == "training" else "The input alone"
+    subject = work.capitalize() if candidate.unit == "training" else "The input alone"
     rules = words.joined(list(dict.fromkeys(one.rule for one in candidate.plan.rewrites)))
     span = f"{gain.span.replace(' to ', 'x to ')}x in 80 of 100 cases"
     chance = f"The chance of a gain above 3 % is {words.percent(candidate.probability)}."
@@ -198,14 +198,14 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
 
 
 def _confirmed(session: Session) -> Headline:
-    training = session.training
+    training, work = session.training, session.work.capitalize()
     assert training is not None and training.speedup is not None
     speedup = interval(training.speedup, words.ratio)
     if training.speedup.low > 1:
         return Headline("faster", speedup.short, _first_epoch(session), note=f"faster {session.work}", speedup=speedup)
     if training.speedup.high < 1:
-        return Headline("slower", speedup.short, "Training runs slower with the plan.", speedup=speedup)
-    text = "Training is not proven faster: the interval includes 1.00x."
+        return Headline("slower", speedup.short, f"{work} runs slower with the plan.", speedup=speedup)
+    text = f"{work} is not proven faster: the interval includes 1.00x."
     return Headline("unproven", speedup.short, text, speedup=speedup)
 
 

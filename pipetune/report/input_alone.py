@@ -49,8 +49,9 @@ def predictions(result: DatasetResult, places: Places) -> Iterator[Block]:
     different = [one for one in known if _differs(one, known)]
     if different:
         per_element = result.profile.examples_per_element if result.profile else 1.0
+        planned = "" if result.plan is None else ", with the plan"
         yield Table(
-            "If there were ..., by the cost model",
+            f"If there were ...{planned}, by the cost model",
             (Column("Condition"), *numbers("Input delivers", "Step takes"), Column("Limit")),
             tuple(_scenario(one, result, places, per_element) for one in different),
         )
@@ -266,15 +267,15 @@ def memory(result: DatasetResult, machine: Machine | None, places: Places) -> It
             yield Sentence(sentence)
     rows = []
     for operator in profile.operators if profile else ():
-        predicted_bytes = most.get(operator.node, 0.0)
-        if (operator.buffered_bytes or predicted_bytes) and operator.node in result.pipeline:
+        most_bytes = max(most.get(operator.node, 0.0), operator.buffered_bytes or 0.0)  # a prediction may be too low
+        if most_bytes and operator.node in result.pipeline:
             node = result.pipeline[operator.node]
             cells = (
                 Cell(words.clean(node.title)),
                 Cell(place=places.place_of(node.location)),
                 number_cell(operator.buffered_elements, words.significant, why="not counted"),
                 number_cell(operator.buffered_bytes, words.byte_size, why="the runtime counts none"),
-                number_cell(predicted_bytes, words.byte_size),
+                number_cell(most_bytes, words.byte_size),
             )
             rows.append(Row(cells))
     if rows:

@@ -6,23 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pipetune.core.session import Session
-from pipetune.report.blocks import (
-    Bands,
-    Bars,
-    Block,
-    Cell,
-    Checks,
-    Claim,
-    Commands,
-    Diff,
-    Facts,
-    Listing,
-    Notice,
-    Section,
-    Sentence,
-    Series,
-    Table,
-)
+from pipetune.report import blocks
 from pipetune.report.markdown_text import block as fenced
 from pipetune.report.markdown_text import code, escape, table
 from pipetune.report.page import page
@@ -40,7 +24,7 @@ def markdown(session: Session) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
 
 
-def _section(section: Section, level: int) -> Iterator[str]:
+def _section(section: blocks.Section, level: int) -> Iterator[str]:
     yield from ("", f"{'#' * level} {escape(section.title)}", "")
     for block in section.blocks:
         yield from _block(block)
@@ -49,48 +33,48 @@ def _section(section: Section, level: int) -> Iterator[str]:
         yield from _section(part, level + 1)
 
 
-def _block(block: Block) -> Iterator[str]:
+def _block(block: blocks.Block) -> Iterator[str]:
     match block:
-        case Claim(big=big, note=note, sentence=sentence, gain=gain):
+        case blocks.Claim(big=big, note=note, sentence=sentence, gain=gain):
             span = f" ({gain.span}, {gain.basis})" if gain.known and gain.span else ""
             yield f"**{escape(f'{big} {note}'.strip())}**{escape(span)}"
             yield from ("", escape(sentence)) if sentence else ()
-        case Sentence(text=text):
+        case blocks.Sentence(text=text):
             yield escape(text)
-        case Facts(facts=facts):
+        case blocks.Facts(facts=facts):
             for fact in facts:
                 yield f"- {escape(fact.label)}: {escape(fact.text)}{f' ({escape(fact.note)})' if fact.note else ''}"
-        case Table(caption=caption, columns=columns, rows=rows):
+        case blocks.Table(caption=caption, columns=columns, rows=rows):
             yield from (escape(caption), "")
             kept = [index for index, column in enumerate(columns) if column.title and column.title != "Time"]
             yield from table(
                 [escape(columns[index].title) for index in kept],
                 ([_cell(row.cells[index]) for index in kept] for row in rows),
             )
-        case Bars(bars=bars, sentence=sentence):
+        case blocks.Bars(bars=bars, sentence=sentence):
             yield from ((escape(sentence), "") if sentence else ())
             yield from (f"- {escape(bar.label)}: {escape(bar.text)}" for bar in bars)
-        case Series(sentence=sentence):
+        case blocks.Series(sentence=sentence):
             yield escape(sentence)
-        case Diff(text=text):
+        case blocks.Diff(text=text):
             yield from fenced(text, "diff")
-        case Checks(title=title, answers=answers):
+        case blocks.Checks(title=title, answers=answers):
             yield from (f"{escape(title)}", "")
             for state, text, detail in answers:
                 yield f"- {_SIGNS[state]}: {escape(text)}{f' ({escape(detail)})' if detail else ''}"
-        case Commands(commands=commands):
+        case blocks.Commands(commands=commands):
             yield from (f"- {code(one.label)}: {escape(one.text)}" for one in commands)
-        case Notice(code=name, place=place, message=message, hint=hint):
+        case blocks.Notice(code=name, place=place, message=message, hint=hint):
             where = f" {code(place.text)}" if place else ""
             yield f"- **{escape(name)}**{where} {escape(f'{message} {hint}'.strip())}"
-        case Listing(text=text, label=label):
+        case blocks.Listing(text=text, label=label):
             yield from (escape(label), "", *fenced(text))
-        case Bands(rows=rows, caption=caption):
+        case blocks.Bands(rows=rows, caption=caption):
             yield from (f"- {escape(row.label)}: {escape(row.sentence)}" for row in rows)
             yield from ("", escape(caption))
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: blocks.Cell) -> str:
     if not cell.text and not cell.place:
         return "-" if cell.why else ""
     parts = [escape(cell.text), code(cell.place.text, cell=True) if cell.place else ""]

@@ -99,7 +99,6 @@ def details(session: Session, places: Places) -> Section:
 
 
 def _other(session: Session, result: DatasetResult, number: int, places: Places) -> Section:
-    """A dataset beside the main one, as one folded part."""
     table = changes_table(session, result, places)
     parts = (
         _section(f"throughput-{number}", "Input throughput", throughput(result)),

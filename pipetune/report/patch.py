@@ -21,7 +21,7 @@ from pipetune.core.session import (
 )
 from pipetune.report import words
 from pipetune.report.blocks import Block, Checks, Diff, Hunk, Sentence
-from pipetune.report.places import Places
+from pipetune.report.places import Places, results_folder, shell
 from pipetune.report.words import interval
 
 # A header alone could be a line that is removed or added: "-- SQL".
@@ -43,7 +43,14 @@ def diff(session: Session, places: Places) -> Diff | None:
     patch = shown_patch(session)
     if patch is None or places.confidential:
         return None
-    return Diff(tuple(_hunks(session, patch.diff)), words.clean(patch.diff, lines=True))
+    command = shell("pipetune", "apply", "--diff", *apply_words(session, patch))
+    return Diff(tuple(_hunks(session, patch.diff)), words.clean(patch.diff, lines=True), command)
+
+
+def apply_words(session: Session, patch: PatchResult) -> tuple[str, ...]:
+    """Returns what follows `pipetune apply` for one of the session's patches: the option it needs, and the folder."""
+    unproven = () if patch is session.patch else ("--unproven",)
+    return (*unproven, *filter(None, [results_folder(session)]))
 
 
 def _hunks(session: Session, text: str) -> Iterator[Hunk]:
@@ -57,7 +64,6 @@ def _hunks(session: Session, text: str) -> Iterator[Hunk]:
 
 
 def _without_blank_ends(lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The lines without blank ones of the context at both ends."""
     kept = [index for index, (kind, text) in enumerate(lines) if kind != "same" or text.strip()]
     return tuple(lines[kept[0] : kept[-1] + 1])
 

@@ -144,15 +144,10 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else words.significant(value)
 
 
-def _cores(number: float) -> str:
-    return f"{words.plain(number)} core{'' if number == 1 else 's'}"
-
-
 # -- whether the input of one host feeds its replicas: what they take, what it delivers, what would do
 
 
 def _need(job: TrainingJob) -> str:
-    """What all replicas take, and those of a host."""
     whole = f"They take {words.significant(job.rate)} examples/s: {_number(job.batch_examples)} per replica and step"
     if job.hosts == 1:
         return f"{whole}."
@@ -162,7 +157,7 @@ def _need(job: TrainingJob) -> str:
 def _verdict(sizing: Sizing) -> str:
     """Whether one host feeds its replicas, by the form to run."""
     job, feed = sizing.job, sizing.best_requirements
-    host = f"one host of {_cores(job.host_cores)}"
+    host = f"one host of {words.cores(job.host_cores)}"
     replicas = (
         "its replica" if job.replicas_on_full_host == 1 else "its " + words.count(job.replicas_on_full_host, "replica")
     )
@@ -199,7 +194,7 @@ def _advice(sizing: Sizing, result: DatasetResult, places: Places) -> str:
         )
     if feed.service_workers is not None:
         workers = span(feed.service_workers, lambda value: f"{value:,.0f}")
-        each = _cores(job.worker_cores)
+        each = words.cores(job.worker_cores)
         parts.append(
             f"tf.data service would take {workers} workers of {each} for the whole job; what sending costs comes on "
             f"top, on both sides{_too_much_to_send(sizing)}."
@@ -251,13 +246,12 @@ def _row(
 
 
 def _host_rows(sizing: Sizing) -> Iterator[_Need]:
-    """What the input of one host takes and gives."""
     job = sizing.job
     yield _row("CPU time per example", sizing, lambda feed: feed.cpu_seconds, words.seconds)
     yield _row("cores busy with the input", sizing, lambda feed: feed.cores, words.significant)
     if sizing.loop_cores is not None:
         yield _row("cores for the training loops", sizing, lambda _: sizing.loop_cores, words.significant)
-    yield _row(f"delivers on {_cores(job.host_cores)}", sizing, lambda feed: feed.host_rate, words.rate)
+    yield _row(f"delivers on {words.cores(job.host_cores)}", sizing, lambda feed: feed.host_rate, words.rate)
     yield _row("so many replicas are fed", sizing, lambda feed: feed.replicas_fed, words.significant)
     if any(feed.most_rate is not None for feed in sizing.feeds):
         yield _row("delivers on any number of cores", sizing, lambda feed: feed.most_rate, words.rate)
@@ -267,7 +261,6 @@ def _host_rows(sizing: Sizing) -> Iterator[_Need]:
 
 
 def _job_rows(sizing: Sizing) -> Iterator[_Need]:
-    """What all hosts need together: storage, workers, networks, files."""
     job, columns = sizing.job, len(sizing.feeds)
     yield _row("read from storage, all hosts", sizing, lambda feed: feed.storage_bytes_per_second, speed)
     if job.hosts > 1:
@@ -328,7 +321,6 @@ def _named(node_id: str | None, result: DatasetResult, places: Places) -> str:
 
 
 def _first(first: ReplicaLimit | None, job: TrainingJob) -> str:
-    """Where it stops, and at what."""
     size = words.count(job.replicas, "replica")
     if first is None:
         return f"Nothing that is known stops it at {size}, or at more on as many hosts more."
@@ -353,7 +345,7 @@ def _limit_sentence(one: ReplicaLimit, sizing: Sizing, result: DatasetResult, pl
     job, replicas = sizing.job, whole_replicas(one.replicas)
     match one.limit:
         case ScalingLimit.CORES:
-            return f"{_cores(job.host_cores)} {'feeds' if job.host_cores == 1 else 'feed'} {replicas} on a host."
+            return f"{words.cores(job.host_cores)} {'feeds' if job.host_cores == 1 else 'feed'} {replicas} on a host."
         case ScalingLimit.THREADS:
             cores = "" if sizing.best_requirements.host_limit is ScalingLimit.THREADS else ", whatever its cores"
             return f"{words.sentence(_named(one.node, result, places)).rstrip('.')} feeds {replicas} on a host{cores}."

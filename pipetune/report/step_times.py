@@ -8,7 +8,7 @@ could have run at the same time but did not; both are shown as parts of the wait
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pipetune.core.profile import ConsumerProfile
@@ -118,7 +118,7 @@ def step_bars(times: StepTimes) -> Bars | None:
         for label, step in (
             ("current", times.current),
             ("tuned", times.tuned),
-            ("likely, not proven" if times.tuned is None else "", times.candidate),
+            ("not proven" if times.tuned is None else "", times.candidate),
             ("AUTOTUNE everywhere", times.autotune),
         )
         if step and label
@@ -183,7 +183,8 @@ def steps(session: Session) -> Iterator[Block]:
 
 
 def _series(label: str, series: StepSeries, highest: float) -> Series:
-    median, slow = percentiles(series.step_seconds)
+    median = statistics.median(series.step_seconds)
+    slow = statistics.quantiles(series.step_seconds, n=20, method="inclusive")[-1]  # 95 % are below
     text = (
         f"{len(series.step_seconds)} {label} steps: median {words.seconds(median)}, 95 % within {words.seconds(slow)}, "
         f"longest {words.seconds(max(series.step_seconds))}"
@@ -205,11 +206,6 @@ def _series(label: str, series: StepSeries, highest: float) -> Series:
         lines=tuple(lines),
         sentence=f"{text}.",
     )
-
-
-def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
-    """The median and the value below which 95 % are; of at least two values."""
-    return statistics.median(seconds), statistics.quantiles(seconds, n=20, method="inclusive")[-1]
 
 
 def _columns(series: StepSeries, highest: float) -> Iterator[tuple[Part, ...]]:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("dataset", "role", "node", "operator", "function", "source", "stage", "cpu_us", "wall_us", "cpu_share",
            "elements", "elements_in_per_out", "bytes_in", "bytes_out", "buffered_bytes", "random", "python",
-           "parallelism", "bottleneck", "cpu_us_low", "cpu_us_high", "waiting_us", "cost_source")  # fmt: skip
+           "bottleneck", "cpu_us_low", "cpu_us_high", "waiting_us", "cost_source")  # fmt: skip
 """Costs are microseconds per element put out; the share is a fraction of the input's CPU time."""
 
 _FIGURES = ("cpu_us", "wall_us", "cpu_share", "elements", "elements_in_per_out", "bytes_in", "bytes_out", "cpu_us_low",
-            "cpu_us_high", "waiting_us", "buffered_bytes", "parallelism")  # fmt: skip
+            "cpu_us_high", "waiting_us", "buffered_bytes")  # fmt: skip
 
 TRIAL_COLUMNS = ("plan", "kind", "unit", "outcome", "gain", "low", "high", "pairs", "seconds", "why")
 RATE_COLUMNS = ("variant", *(field.name for field in fields(Rate)))
@@ -109,7 +109,6 @@ def _row(result: DatasetResult, node: Node, places: Places) -> list[object]:
         operator.buffered_bytes,
         operator.random or bool(function and function.random),
         operator.python or bool(function and function.python),
-        operator.parallelism,
         result.diagnosis is not None and node.id == result.diagnosis.bottleneck,
         _microseconds(span.low) if span else None,
         _microseconds(span.high) if span else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Literal, TextIO
@@ -15,26 +14,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pipetune.core.session import Session
+from pipetune.report import blocks
 from pipetune.report.answer import report_step
-from pipetune.report.blocks import (
-    Bands,
-    Bars,
-    Block,
-    Cell,
-    Checks,
-    Claim,
-    Commands,
-    Diff,
-    Facts,
-    Listing,
-    Notice,
-    Page,
-    Section,
-    Sentence,
-    Series,
-    Table,
-)
-from pipetune.report.console import PLAIN_WIDTH, console_for, indented, stripped, unit_text, write
+from pipetune.report.console import PLAIN_WIDTH, Command, indented, print_parts, stripped, unit_text
 from pipetune.report.page import page
 
 _CLAIMS = {
@@ -50,72 +32,59 @@ _BAR = 24  # characters
 
 def print_summary(session: Session, *, stream: TextIO | None = None, width: int | None = None) -> None:
     """Print the answer; characters the stream cannot carry become question marks."""
-    _print(_summary(session), sys.stdout if stream is None else stream, width)
+    print_parts(_summary(session), stream, width=width)
 
 
 def report_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
     """The whole report without colour or trailing blanks; only a command may be longer than `width`."""
     stream = io.StringIO()
-    _print(_everything(page(session)), stream, width)
+    print_parts(_everything(page(session)), stream, width=width)
     return stripped(stream.getvalue())
-
-
-def _print(parts: Iterator[RenderableType], stream: TextIO, width: int | None) -> None:
-    console = console_for(stream, width=width)
-    with console.capture() as captured:
-        for part in parts:
-            console.print(part, soft_wrap=isinstance(part, _Command))
-    text = captured.get()
-    write(stream, text if stream.isatty() else stripped(text))
-
-
-class _Command(Text):
-    """A command to copy: never wrapped by us, however long."""
 
 
 def _summary(session: Session) -> Iterator[RenderableType]:
     shown = page(session)
     answer = shown.sections[0]
     for block in answer.blocks:  # the times of the bars stand in the first line
-        if isinstance(block, Claim):
+        if isinstance(block, blocks.Claim):
             yield from _claim(block, answer)
             yield from _busy(shown)
-        elif isinstance(block, Sentence | Listing):
+        elif isinstance(block, blocks.Sentence | blocks.Listing):
             yield from _block(block)
     yield from _first_sentences(shown, "why")
     for block in answer.blocks:
-        if isinstance(block, Diff):
+        if isinstance(block, blocks.Diff):
             yield Text()
             yield from _diff(block, most=_MOST_LINES)
-        elif isinstance(block, Checks):
+        elif isinstance(block, blocks.Checks):
             yield Text()
             yield from _block(block)
     yield from _warnings(shown)
     yield from _first_sentences(shown, "distributed")
-    commands = [one for block in answer.blocks if isinstance(block, Commands) for one in block.commands]
+    commands = [one for block in answer.blocks if isinstance(block, blocks.Commands) for one in block.commands]
     if step := report_step(session):
         commands.append(step)
     if commands:
         yield Text()
-        yield from _commands(Commands(tuple(commands)))
+        yield from _commands(blocks.Commands(tuple(commands)))
 
 
-def _busy(shown: Page) -> Iterator[RenderableType]:
+def _busy(shown: blocks.Page) -> Iterator[RenderableType]:
     """Behind the speedup, which is the first number that is shown."""
     if shown.busy:
         yield indented(unit_text(shown.busy, "yellow"))
 
 
-def _first_sentences(shown: Page, id: str) -> Iterator[RenderableType]:
+def _first_sentences(shown: blocks.Page, id: str) -> Iterator[RenderableType]:
     """What a section says before its tables."""
-    blocks = next((part.blocks for part in shown.sections if part.id == id and not part.folded), ())
-    for block in itertools.takewhile(lambda block: isinstance(block, Sentence) and not block.quiet, blocks):
+    found = next((part.blocks for part in shown.sections if part.id == id and not part.folded), ())
+    for block in itertools.takewhile(lambda block: isinstance(block, blocks.Sentence) and not block.quiet, found):
         yield from _block(block)
 
 
-def _warnings(shown: Page) -> Iterator[RenderableType]:
+def _warnings(shown: blocks.Page) -> Iterator[RenderableType]:
     parts = [part for part in shown.sections if part.id in ("warnings", "advice")]
-    notices = [block for part in parts for block in part.blocks if isinstance(block, Notice)]
+    notices = [block for part in parts for block in part.blocks if isinstance(block, blocks.Notice)]
     if notices:
         yield Text()
     for notice in notices[:_MOST_NOTICES]:
@@ -124,7 +93,7 @@ def _warnings(shown: Page) -> Iterator[RenderableType]:
         yield indented(Text(f"! {len(notices) - _MOST_NOTICES} more in the report", style="yellow"))
 
 
-def _everything(shown: Page) -> Iterator[RenderableType]:
+def _everything(shown: blocks.Page) -> Iterator[RenderableType]:
     for section in shown.sections:
         yield from _section(section)
         if section.id == "answer":
@@ -134,14 +103,14 @@ def _everything(shown: Page) -> Iterator[RenderableType]:
     yield unit_text("  ".join(filter(None, origin)), "dim")
 
 
-def _section(section: Section) -> Iterator[RenderableType]:
+def _section(section: blocks.Section) -> Iterator[RenderableType]:
     if section.id != "answer":
         yield Text()
         yield Text(section.title, style="bold")
     for block in section.blocks:
-        if isinstance(block, Claim):
+        if isinstance(block, blocks.Claim):
             yield from _claim(block, section)
-        elif isinstance(block, Diff):
+        elif isinstance(block, blocks.Diff):
             yield Text()
             yield from _diff(block)
         else:
@@ -150,11 +119,11 @@ def _section(section: Section) -> Iterator[RenderableType]:
         yield from _section(part)
 
 
-def _claim(claim: Claim, answer: Section) -> Iterator[RenderableType]:
+def _claim(claim: blocks.Claim, answer: blocks.Section) -> Iterator[RenderableType]:
     style = _CLAIMS.get(claim.kind, "bold yellow")
     line = Text()
     line.append(f"{claim.big} {claim.note}".strip(), style=style)
-    steps = {bar.label: bar.text for block in answer.blocks if isinstance(block, Bars) for bar in block.bars}
+    steps = {bar.label: bar.text for block in answer.blocks if isinstance(block, blocks.Bars) for bar in block.bars}
     current, after = steps.get("current"), steps.get("tuned")
     if current and after:
         number, _, unit = current.partition(" ")
@@ -169,18 +138,18 @@ def _claim(claim: Claim, answer: Section) -> Iterator[RenderableType]:
         yield indented(unit_text(claim.sentence))
 
 
-def _block(block: Block) -> Iterator[RenderableType]:
+def _block(block: blocks.Block) -> Iterator[RenderableType]:
     """Any block but a claim and a diff, which are printed where their section is known."""
     match block:
-        case Sentence(text=text, quiet=quiet):
+        case blocks.Sentence(text=text, quiet=quiet):
             yield indented(unit_text(text, "dim" if quiet else ""))
-        case Facts(facts=facts):
+        case blocks.Facts(facts=facts):
             for fact in facts:
                 note = f" ({fact.note})" if fact.note else ""
                 yield indented(unit_text(f"{fact.label}: {fact.text}{note}"))
-        case Table():
+        case blocks.Table():
             yield from _table(block)
-        case Bars(bars=bars, sentence=sentence):
+        case blocks.Bars(bars=bars, sentence=sentence):
             if sentence:
                 yield indented(unit_text(sentence))
             grid = Grid(box=None, padding=(0, 0, 0, 2), pad_edge=False, show_header=False)
@@ -190,37 +159,37 @@ def _block(block: Block) -> Iterator[RenderableType]:
                 length = max(1, round(_BAR * sum(part.share for part in bar.parts)))
                 grid.add_row(bar.label, Text("#" * length, style="bold" if bar.marked else ""), unit_text(bar.text))
             yield indented(grid)
-        case Series(sentence=sentence):
+        case blocks.Series(sentence=sentence):
             yield indented(unit_text(sentence))
-        case Checks(answers=answers):
+        case blocks.Checks(answers=answers):
             for state, text, detail in answers:
                 sign, style = _SIGNS[state]
                 line = Text(f"{sign} ", style=style)
                 line.append(unit_text(text, "not bold"))
                 line.append(unit_text(f" ({detail})" if detail else "", "dim"))
                 yield indented(line)
-        case Commands():
+        case blocks.Commands():
             yield from _commands(block)
-        case Notice(message=message, hint=hint):
+        case blocks.Notice(message=message, hint=hint):
             line = Text(f"! {block.code}", style="bold yellow")
             line.append(f"  {block.place.text}" if block.place else "", style="cyan")
             yield indented(line)
             yield indented(unit_text(f"{message} {hint}".strip()), 4)
-        case Listing(text=text):
+        case blocks.Listing(text=text):
             yield indented(Text(text))
-        case Bands(rows=rows, caption=caption):
+        case blocks.Bands(rows=rows, caption=caption):
             for row in rows:
                 yield indented(unit_text(f"{row.label}: {row.sentence}"))
             yield indented(unit_text(caption, "dim"))
 
 
-def _commands(block: Commands) -> Iterator[RenderableType]:
+def _commands(block: blocks.Commands) -> Iterator[RenderableType]:
     for one in block.commands:
-        yield _Command(f"  {one.label}", style="bold")
+        yield Command(f"  {one.label}", style="bold")
         yield indented(Text(one.text, style="dim"), 4)
 
 
-def _diff(diff: Diff, most: int = 0) -> Iterator[RenderableType]:
+def _diff(diff: blocks.Diff, most: int = 0) -> Iterator[RenderableType]:
     """The hunks; in the summary only changed lines with one line around them, and no more than `most`."""
     printed, changes, file = 0, sum(len(_near(hunk.lines)) for hunk in diff.hunks), ""
     for hunk in diff.hunks:
@@ -229,7 +198,7 @@ def _diff(diff: Diff, most: int = 0) -> Iterator[RenderableType]:
             yield indented(Text(file, style="cyan"))
         for kind, text in _near(hunk.lines) if most else hunk.lines:
             if most and printed == most:
-                yield indented(Text(f"... {changes - printed} more lines: pipetune apply --diff", style="dim"))
+                yield Command(f"  ... {changes - printed} more lines: {diff.command}", style="dim")
                 return
             yield indented(_CodeLine(text, kind))
             printed += 1
@@ -268,7 +237,7 @@ def _near(lines: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
     return [line for index, line in enumerate(lines) if index in changed or (index in near and line[1].strip())]
 
 
-def _table(table: Table) -> Iterator[RenderableType]:
+def _table(table: blocks.Table) -> Iterator[RenderableType]:
     kept = [
         index
         for index, column in enumerate(table.columns)
@@ -289,7 +258,7 @@ def _table(table: Table) -> Iterator[RenderableType]:
         yield indented(unit_text(f"Others: {others}.", "dim"))
 
 
-def _grid(table: Table, kept: list[int]) -> Grid:
+def _grid(table: blocks.Table, kept: list[int]) -> Grid:
     grid = Grid(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
     for index in kept:
         column = table.columns[index]
@@ -302,7 +271,7 @@ def _grid(table: Table, kept: list[int]) -> Grid:
     return grid
 
 
-def _cell(cell: Cell) -> Text:
+def _cell(cell: blocks.Cell) -> Text:
     if not cell.text and not cell.place:
         return Text("-" if cell.why else "")
     text = unit_text(cell.text, "bold" if cell.strong else "")

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import StepSeries
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
@@ -94,11 +93,8 @@ def _threads(result: DatasetResult, places: Places) -> Iterator[tuple[str, list[
             if time is not None and sum(time) > 0:
                 operators.append((words.clean(node.title), sum(time), places.location(node.location)))
         if operators:
-            yield f"input thread {index + 1}: {_title(pipeline, segment)}", operators
-
-
-def _title(pipeline: Pipeline, segment: tuple[str, ...]) -> str:
-    return words.joined([words.clean(pipeline[node].title) for node in segment if node in pipeline])
+            names = words.joined([words.clean(pipeline[node].title) for node in segment if node in pipeline])
+            yield f"input thread {index + 1}: {names}", operators
 
 
 def _slice(name: str, process: int, thread: int, start: float, seconds: float, details: Event) -> Event:

@@ -88,7 +88,8 @@ def changes_table(session: Session, result: DatasetResult, places: Places) -> Ta
     found.sort(key=lambda row: order.index(row.state))  # stable: within a state as they were found
     counts = Counter(row.state for row in found)
     return Table(
-        "Gain over the current pipeline; dots are single pairs of measurements, the bar is the interval",
+        "Gain over the current pipeline, of a part of the plan over the rest of it; dots are single pairs of "
+        "measurements, the bar is the interval",
         (Column("Change"), Column("Where"), Column("State"), Column("Gain"), Column(""), Column("Data"), Column("Why")),
         tuple(found),
         filters=tuple(Filter(state, counts[state], state in _SHOWN) for state in order if counts[state]),
@@ -104,6 +105,10 @@ class _Changes:
         self._result = result
         self._places = places
         self._pipelines: tuple[Pipeline | None, ...] = (result.tuned, result.pipeline)
+        self._pairs = {interval(one.gain, words.ratio): one.ratios for one in trials if one.gain is not None}
+        if (candidate := result.candidate) is not None:
+            own = (one.ratios for one in trials if one.plan.key == candidate.plan.key)
+            self._pairs[interval(candidate.gain, words.ratio)] = next(filter(None, own), ())
         self._trials = [trial for trial in trials if trial.kind not in (_BASELINE, _ABLATION, *_LAST)]
         offers = (offer.gain for offer in result.offered)
         gains = [*result.gains.values(), *(trial.gain for trial in self._trials), *offers]
@@ -134,8 +139,9 @@ class _Changes:
         rewrites = candidate.plan.rewrites
         own = interval(candidate.gain if len(rewrites) == 1 else None, words.ratio, why="not measured on its own")
         state = "likely" if candidate.likely else "undecided"
+        level = " The interval holds 80 of 100 cases." if own.known else ""
         for rewrite in rewrites:
-            yield self._rewrite(rewrite, state, own, self._places.sentence(rewrite.summary))
+            yield self._rewrite(rewrite, state, own, self._places.sentence(rewrite.summary) + level)
 
     def _offered(self) -> Iterator[Row]:
         for offer in self._result.offered:
@@ -170,9 +176,7 @@ class _Changes:
             yield self._at(silence.rule, silence.node, "does not apply", missing, self._places.sentence(silence.why))
 
     def _rewrite(self, rewrite: Rewrite, state: str, gain: Figure, why: str) -> Row:
-        alone = [trial for trial in self._trials if [one.key for one in trial.plan.rewrites] == [rewrite.key]]
-        pairs = alone[0].ratios if alone and gain.known else ()
-        return self._row(Plan(rewrite.rule, (rewrite,)), state, gain, why, pairs)
+        return self._row(Plan(rewrite.rule, (rewrite,)), state, gain, why, self._pairs.get(gain, ()))
 
     def _row(self, plan: Plan, state: str, gain: Figure, why: str, pairs: tuple[float, ...]) -> Row:
         rules, edits = plan_text(plan, *self._pipelines)

@@ -92,7 +92,6 @@ def _marks(node: Node, operator: OperatorProfile | None, *, limiting: bool) -> I
 
 
 def _time_cells(time: tuple[float, float] | None, longest: float) -> tuple[Cell, Cell]:
-    """CPU time and waiting as a bar, and their milliseconds."""
     if time is None:
         return Cell(why=_UNSEEN), Cell(why=_UNSEEN)
     cpu, waiting = time
@@ -142,8 +141,6 @@ def _details(node: Node, operator: OperatorProfile | None, call: str) -> Iterato
             facts.append(Fact(label, words.seconds(seconds), note))
     if seen.visits is not None:
         facts.append(Fact("elements per step", words.significant(seen.visits)))
-    if seen.parallelism is not None:
-        facts.append(Fact("parallelism in effect", str(seen.parallelism)))
     if seen.buffered_bytes:
         elements = words.significant(seen.buffered_elements or 0)
         facts.append(Fact("buffered", words.byte_size(seen.buffered_bytes), f"{elements} elements"))

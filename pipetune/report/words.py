@@ -21,10 +21,11 @@ def clean(text: object, *, lines: bool = False) -> str:
 
     Args:
         text: anything; names, messages and sources of the user among them.
-        lines: keep line feeds and tabs (diffs, tracebacks); otherwise they become spaces.
+        lines: keep line feeds and tabs (diffs, tracebacks), and end lines with line feeds alone; otherwise they become
+            spaces.
     """
     shown = []
-    for character in str(text):
+    for character in str(text).replace("\r\n", "\n") if lines else str(text):
         if character in "\n\t":
             shown.append(character if lines else " ")
         elif unicodedata.category(character) in {"Cc", "Cs"} or character in _DIRECTION_CONTROLS:
@@ -107,6 +108,12 @@ def count(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}s"
+
+
+def cores(number: float) -> str:
+    """ "1 core", "2.5 cores"."""
+    text = plain(number)
+    return f"{text} core{'' if text == '1' else 's'}"
 
 
 def joined(items: list[str]) -> str:

@@ -69,9 +69,6 @@ def run_action(folder: Path, inputs: dict[str, str], *, fails: int = 0) -> tuple
 OF_A_MODULE = {"script": "-m package.train", "arguments": "-v", "budget": "30", "max-input-wait": "10%"}
 
 
-OF_A_MODULE = {"script": "-m package.train", "arguments": "-v", "budget": "30", "max-input-wait": "10%"}
-
-
 @pytest.mark.parametrize(
     ("inputs", "target", "limits"),
     [

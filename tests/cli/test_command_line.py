@@ -16,7 +16,8 @@ from pipetune.cli.analyze import settings_of
 from pipetune.cli.command import target_of
 from pipetune.cli.main import build_parser
 from pipetune.core.edits import Consent
-from tests.cli.results import Shell
+from tests.cli.results import Shell, saved
+from tests.core.sessions import session
 
 HEAVY = ("tensorflow", "keras", "numpy", "pandas", "matplotlib", "rich", "jinja2", "libcst", "scipy", "psutil")
 
@@ -208,8 +209,9 @@ def test_rules_are_listed_and_explained(pipetune: Shell) -> None:
     assert code == 2 and "Did you mean parallel-map?\n  Rules: " in error
 
 
-def test_closed_pipe_is_not_an_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m pipetune rules | true", shell=True, capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""
+def test_closed_pipe_is_not_an_error_and_changes_no_answer(tmp_path: Path) -> None:
+    failing = saved(tmp_path, session(wait=0.5, spread=0.02))
+    for words, code in (("rules", 0), (f"check {failing}", 1)):
+        line = f"({sys.executable} -m pipetune {words}; echo $? >&2) | true"
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+        assert done.stderr == f"{code}\n"

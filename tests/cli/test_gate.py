@@ -17,6 +17,7 @@ from pipetune.core.redaction import redact
 from pipetune.core.session import Session
 from tests.cli.results import Shell
 from tests.core.sessions import SCRIPT, session
+from tests.report.reading import with_main
 
 WAIT = "30.0 % of a step (29.0 % to 31.0 %)"
 FAILING = replace(session(spread=0.02), findings=())
@@ -132,6 +133,14 @@ def test_foreign_text_cannot_leave_its_block() -> None:
 def test_confidential_summary_names_no_file() -> None:
     text = "\n".join(job_summary(gate(redact(FAILING))))
     assert "where         line 5" in text and "train.py" not in text and "diff" not in text
+
+
+def test_summary_of_a_session_without_places_claims_none() -> None:
+    nodes = tuple(replace(node, location=None) for node in FAILING.datasets[0].pipeline)
+    built = with_main(with_main(FAILING, "pipeline", nodes=nodes), "diagnosis", bottleneck_sentence="map is slow.")
+    assert "where         map is slow." in job_summary(gate(built))
+    unknown = with_main(built, "diagnosis", bottleneck_sentence="")
+    assert not any(line.startswith("where") for line in job_summary(gate(unknown)))
 
 
 def test_exit_code_is_the_same_in_each_format(tmp_path: Path, pipetune: Shell) -> None:

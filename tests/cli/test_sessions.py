@@ -419,8 +419,13 @@ def test_apply_uses_the_newest_completed_session(patched: Path) -> None:
 
 
 def test_apply_of_a_confidential_session_names_the_patch_file(tmp_path: Path, pipetune: Shell) -> None:
-    done = pipetune("apply", saved(tmp_path, with_part(TUNED, "command", confidential=True)))
-    assert done.code == 2 and "tuned.patch" in done.err
+    folder = tmp_path / "my runs"
+    done = pipetune("apply", saved(folder, with_part(TUNED, "command", confidential=True)))
+    assert done.code == 2 and f"run: patch -p1 < '{folder}/one/tuned.patch'\n" in done.err
+    nothing = saved(folder, redact(NONE))
+    for words in ("apply", "apply --check"):
+        code, said, _ = pipetune(words, nothing)
+        assert code == 0 and "no rewrite is faster, there is nothing to change" in said
 
 
 # -- doctor

@@ -98,8 +98,8 @@ def invented_costs() -> tuple[OperatorProfile, ...]:
     rows: tuple[tuple[Any, ...], ...] = (
         ("n0", Stage.EXTRACT, 4e-6, 4e-6, 160, 0.0, 0.26, 0.0, 48.0),
         ("n1", Stage.EXTRACT, 31e-6, 48e-6, 19_200, 0.008, 32.0, 48.0, 81_400.0),
-        ("n2", Stage.TRANSFORM, 22e-6, 23e-6, 19_200, 1.0, 32.0, 81_400.0, 81_300.0, None, None, False, False, 1),
-        ("n3", Stage.TRANSFORM, 731e-6, 760e-6, 19_200, 1.0, 32.0, 81_300.0, 602_112.0, None, None, True, False, 1),
+        ("n2", Stage.TRANSFORM, 22e-6, 23e-6, 19_200, 1.0, 32.0, 81_400.0, 81_300.0, None, None, False, False),
+        ("n3", Stage.TRANSFORM, 731e-6, 760e-6, 19_200, 1.0, 32.0, 81_300.0, 602_112.0, None, None, True, False),
         ("n4", Stage.TRANSFORM, 1.6e-6, 2e-6, 19_200, 1.0, 32.0, 602_112.0, 602_112.0, 256.0, 154_140_672.0, True),
         ("n5", Stage.LOAD, 2_900e-6, 3_000e-6, 600, 32.0, 1.0, 602_112.0, 19_267_584.0),
         ("n6", Stage.LOAD, 0.9e-6, 1e-6, 600, 1.0, 1.0, 19_267_584.0, 19_267_584.0),

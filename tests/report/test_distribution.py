@@ -140,6 +140,13 @@ def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_
     assert texts(second)[0] == "3 workers" and texts(second)[short] == "3"
 
 
+def test_counted_files_are_no_elements() -> None:
+    found = of([0, 1, 2], [3, 4], counted="files")
+    assert coverage_table([("", found, "")]).caption == "An epoch, in files"
+    assert coverage_table([("", found, ""), ("", of([0]), "")]).caption == "An epoch, in files and elements"
+    assert [row.sentence for row in bands(found).rows] == ["3 files", "2 files", "3 files"]
+
+
 def test_a_session_without_counts_shows_no_picture() -> None:
     bare = with_part(samples.distributed(), "distributed", coverage=())
     assert not blocks(bare, Bands) and "shares" not in ids(bare)

@@ -11,6 +11,7 @@ from pipetune.core.edits import Consent, Insert, Safety
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
+from pipetune.core.redaction import redact
 from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session, TrainingResult
 from pipetune.core.settings import Command
@@ -248,6 +249,10 @@ def test_a_script_that_only_predicts_is_told_of_inference():
     session = with_main(samples.photos(), consumer="Model.predict")
     assert claim(session).note == "faster inference"
     assert step_times(session).wait_change.startswith("Inference waits for data")
+    slower = with_part(session, "training", speedup=Interval(0.9, 0.85, 0.95, 16))
+    assert claim(slower).sentence == "Inference runs slower with the plan."
+    likely = with_main(samples.likely(), consumer="Model.predict")
+    assert claim(likely).sentence.startswith("Inference probably runs 1.31x")
 
 
 def test_slow_validation_is_no_warning_where_the_patch_changes_it():
@@ -281,7 +286,9 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     assert (asked.big, asked.note) == ("1.50x", "with your approval")
     trained = replace(tuned, datasets=(tuned.datasets[0], replace(validation, share=0.5)))  # and 1.36 times as fast
     for one, after in ((trained, "24 %"), (with_part(trained, "training", speedup=None), "19 %")):
-        assert f"takes {after} of the time instead of 50 %" in " ".join(headline(one, Places()).details)
+        assert f"takes {after} of the time for training and validation instead of 50 %" in " ".join(
+            headline(one, Places()).details
+        )
     text = summary_line(replace(changed, patch=tuned.patch))
     assert "validation: same elements; random draws come from the same distribution" in text
 
@@ -315,6 +322,12 @@ def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: s
     assert any(command.startswith(f"pipetune analyze{words} --allow") for command in commands(again))
     failed = commands(replace(again, status="failed"))
     assert any(command.startswith("less ") and command.endswith(f"/{log}") for command in failed)
+
+
+def test_no_step_is_suggested_that_does_not_apply() -> None:
+    assert commands(samples.busy())[0] == "pipetune analyze --force train.py --epochs 3"
+    for session in (with_options(samples.busy(), force=True), redact(samples.failed())):
+        assert not commands(session)
 
 
 def test_what_gained_nothing_is_not_suggested():

@@ -8,7 +8,7 @@ from pipetune.core.results import PredictedRate, Scenario
 from pipetune.core.session import Session
 from pipetune.report.blocks import Table
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, sentences, texts, with_main
+from tests.report.reading import blocks, ids, sentences, table, texts, with_main
 
 PREDICTIONS = (
     PredictedRate("off", "optimizations off", 800.0, 1000.0),
@@ -60,12 +60,20 @@ def test_what_limits_is_named_with_its_place() -> None:
     assert found["as it is"] == ["1,280/s", "25.0 ms", "every core is busy, most of all with map (photo_input.py:24)"]
     assert found["2 times the cores"][1:] == ["20.0 ms", "the model"]
     assert found["8 replicas on this host"][2] == "taking elements one by one"
+    assert rows("If there were ..., by") == found
+    assert rows("If there were ..., with the plan, by", plan=samples.photos().datasets[0].plan).keys() == found.keys()
 
 
 def test_conditions_that_change_nothing_are_left_out() -> None:
     same = replace(WHAT_IF[0], name="twice the memory")
     assert set(rows("If there were", what_if=(*WHAT_IF[:2], same))) == {"as it is", "2 times the cores"}
     assert not rows("If there were", what_if=(WHAT_IF[0], same))
+
+
+def test_a_buffer_holds_no_more_than_it_may() -> None:
+    seen = tuple(replace(one, buffered_bytes=1e9) for one in samples.photo_profile().operators if one.node == "n4")
+    row = table(with_main(samples.photos(), "profile", operators=seen), "memory").rows[0]
+    assert texts(row)[3:] == ["954 MiB", "954 MiB"]
 
 
 def test_nothing_is_shown_where_nothing_was_predicted() -> None:

@@ -54,7 +54,7 @@ def test_the_confirmed_step_comes_before_that_of_the_profile():
 
 def test_a_candidate_has_an_expected_step_and_no_tuned_one():
     (bars,) = blocks(samples.likely(), Bars, "answer")
-    assert [bar.label for bar in bars.bars] == ["current", "likely, not proven"]
+    assert [bar.label for bar in bars.bars] == ["current", "not proven"]
     assert bars.bars[1].text == "74.9 ms"
 
 

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from pipetune.report import terminal
 from pipetune.report.blocks import Cell, Column, Row, Table
+from pipetune.report.console import print_parts
 from pipetune.report.terminal import print_summary, report_text
 from tests.report import sessions as samples
 from tests.report.reading import Terminal, claim, summary_text, with_main, with_part
@@ -34,7 +35,9 @@ def test_golden_report(golden):
 def test_a_long_patch_is_cut_and_says_so():
     more = "".join(f"+    added = {number}\n" for number in range(30))
     session = with_part(samples.photos(), "patch", diff=samples.DIFF + more)
-    assert "... 23 more lines: pipetune apply --diff" in summary_text(session)
+    assert "  ... 23 more lines: pipetune apply --diff reports/train\n" in summary_text(session)
+    unproven = summary_text(with_main(samples.likely(), "candidate", patch=session.patch))
+    assert "  ... 23 more lines: pipetune apply --diff --unproven reports/train\n" in unproven
     assert "added = 29" in report_text(session)
 
 
@@ -51,7 +54,7 @@ def test_a_reason_stands_below_its_row_and_no_other_cell_is_left_out(why, shown)
     columns = (Column("State"), Column("Place"), Column("Change"), Column("Why"))
     rows = (Row((Cell("slow"), Cell(), Cell("cache"), Cell(why))),)
     stream = io.StringIO()
-    terminal._print(terminal._table(Table("Tried", columns, rows)), stream, 80)
+    print_parts(terminal._table(Table("Tried", columns, rows)), stream)
     assert stream.getvalue().strip("\n") == f"  Tried\n{shown}"
 
 

@@ -27,10 +27,11 @@ def rows_of(session):
     return [(row.cells[0].text, row.state) for row in table(session, "tried").rows]
 
 
-def test_a_row_draws_its_pairs_on_the_axis_of_all():
+def test_a_row_draws_the_pairs_of_its_interval_on_the_axis_of_all():
     """Its words are in the golden Markdown."""
     parallel, prefetch, *_ = table(samples.photos(), "tried").rows
-    assert len(parallel.cells[4].forest.pairs) == 16
+    assert not parallel.cells[4].forest.pairs, "its interval is over the rest of the plan, its trial had another one"
+    assert len(prefetch.cells[4].forest.pairs) == 8
     assert prefetch.cells[4].forest.axis == parallel.cells[4].forest.axis
 
 
@@ -51,6 +52,10 @@ def test_a_candidate_is_likely():
     assert rows_of(samples.likely())[:2] == [("parallel-map", "likely"), ("prefetch", "likely")]
     missing = table(samples.likely(), "tried").rows[0].cells[3]
     assert not missing.text and missing.why == "not measured on its own"
+    alone = Plan("tuned", (samples.PARALLEL,))
+    tried = replace(samples.likely(), trials=(Trial(alone, Outcome.UNDECIDED, "", ratios=(1.2, 1.4)),))
+    row = table(with_main(tried, "candidate", plan=alone), "tried").rows[0]
+    assert row.cells[4].forest.pairs == (1.2, 1.4) and texts(row)[-1].endswith("The interval holds 80 of 100 cases.")
 
 
 def rejections(*rejected):

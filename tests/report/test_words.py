@@ -52,6 +52,7 @@ def test_clean_spells_out_what_a_terminal_would_obey():
     assert words.clean("a\u202egnp.exe") == "a\\u202egnp.exe"
     assert words.clean("a\nb\tc") == "a b c"
     assert words.clean("a\n\tb", lines=True) == "a\n\tb"
+    assert words.clean("a\r\nb\rc\r\n", lines=True) == "a\nb\\u000dc\n"  # a diff of a file from Windows
     assert words.clean("\ud800") == "\\ud800"  # a file name that is not UTF-8 arrives so
     assert words.clean("naïve 图像") == "naïve 图像"
 
