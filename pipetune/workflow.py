@@ -117,12 +117,16 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
         advise(study, profile, diagnosis)
         predict_what_if(study, profile, diagnosis, plan)
     except Exception as error:
-        traceback.print_exception(error)  # into the log
-        what = f"{type(error).__name__}: {first_line(error)}"
-        study.journal.add_notes(
-            f"The measurements after the decision, which only inform, ended with an error ({what}). What was found "
-            "before is complete. Please report the traceback in the log."
-        )
+        _note_error(study, "The measurements after the decision, which only inform,", error)
+
+
+def _note_error(study: Study, what: str, error: Exception) -> None:
+    """Notes that a part of the analysis ended with an error."""
+    traceback.print_exception(error)  # into the log
+    study.journal.add_notes(
+        f"{what} ended with an error ({type(error).__name__}: {first_line(error)}). What was found before is complete. "
+        "Please report the traceback in the log."
+    )
 
 
 def analyze_other_datasets(study: Study) -> None:
@@ -133,3 +137,5 @@ def analyze_other_datasets(study: Study) -> None:
             find_and_prove(study.for_other(index))
         except RunFailed as failure:
             study.journal.add_notes(str(failure))
+        except Exception as error:
+            _note_error(study, "The analysis of another dataset", error)

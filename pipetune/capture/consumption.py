@@ -90,6 +90,7 @@ class Consumption:
     call_path: call_sites.CallPath = ()  # the user's call stack where it is consumed
     training_sign: str = ""  # what shows that it is trained on: "it changes trainable variables"; "" if nothing does
     signs: TrainingSigns | None = None  # of a Python loop over it
+    last_look: tuple[int | None, int] = (None, 0)  # at them: in which `loop`, and at which element of its iterator
     elements_before: tuple[tuple[Consumption, int], ...] = ()  # of all uses, when the loop was first looked at
     in_turn: bool = False  # each training step takes an element of it, too
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0

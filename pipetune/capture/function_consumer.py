@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.capture import native_writers
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import step_failed
@@ -92,11 +93,12 @@ class FunctionCall:
     def steps(self) -> int | None:
         """Returns how many elements the function takes of an iterator: one, or with a loop as its only number says.
 
-        None if it has a loop, and none or several whole numbers.
+        None if it has a loop that none or several whole numbers end.
         """
-        if {"While", "StatelessWhile"}.isdisjoint(self._operations):
+        if _LOOPS.isdisjoint(self._operations):
             return 1
-        numbers = [int(one) for one in self.arguments if one.dtype.is_integer and one.shape.rank == 0]
+        limits = [self.arguments[place] for place in _loop_limits(self.concrete) if place < len(self.arguments)]
+        numbers = [int(one) for one in limits if one.dtype.is_integer and one.shape.rank == 0]
         return numbers[0] if len(numbers) == 1 else None
 
     def leaves_datasets_early(self) -> bool:
@@ -114,6 +116,34 @@ class FunctionCall:
             [instead.get(id(tensor), tensor) for tensor in given] for given in (self.arguments, self.captures)
         )
         return self.run(self.concrete, arguments, captures)
+
+
+def _loop_limits(concrete: Any) -> set[int]:
+    """Returns which arguments the condition of the only loop of a function depends on, as they were given."""
+    graph_def = concrete.graph.as_graph_def()
+    loops = [node for node in graph_def.node if node.op in _LOOPS]
+    if len(loops) != 1:
+        return set()
+    (test,) = (one for one in graph_def.library.function if one.signature.name == loops[0].attr["cond"].func.name)
+    inputs = {node.name: node.input for node in test.node_def}
+    needed, left = set[str](), list(test.ret.values())
+    while left:
+        name = left.pop().partition(":")[0]
+        if name not in needed:
+            needed.add(name)
+            left += inputs.get(name, ())
+    copies = {node.name: node.input[0] for node in graph_def.node if node.op in ("Identity", "Cast")}
+    arguments, found = [tensor.op.name for tensor in concrete.graph.inputs], set[int]()
+    for argument, given in zip(test.signature.input_arg, loops[0].input, strict=False):
+        name = given.partition(":")[0]
+        while name in copies:
+            name = copies[name].partition(":")[0]
+        if argument.name in needed and name in arguments:
+            found.add(arguments.index(name))
+    return found
+
+
+_LOOPS = frozenset({"While", "StatelessWhile"})
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -228,6 +258,9 @@ class FunctionConsumer:
 
     def _replaced(self, relay: InputRelay) -> list[tuple[Any, Any]]:
         """Returns the inputs of the script's call, each with what the function takes instead."""
+        for one in self._others:
+            if one.is_dataset:  # it is the script's own
+                native_writers.report_caches(one.dataset, measuring=True)
         others = [one for one in self._others if not one.is_dataset]
         instead = [(one.value, one.made_from(windows.repeat_forever(one.dataset))) for one in others]
         return [(self._given.value, self._given.made_from(relay.dataset)), *instead]

@@ -25,6 +25,7 @@ from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow, running_workflow
+from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.tensorflow_private import RUN_FUNCTION
 from pipetune.timing.iterators import release
 
@@ -51,9 +52,15 @@ def installed(script: ObservedScript) -> Iterator[ObservedScript]:
 def _watch_functions(script: ObservedScript) -> None:
     """Watches for functions that take elements themselves; runs in every training step, so it is kept minimal."""
     run, seen = getattr(tensorflow_private.ConcreteFunction, RUN_FUNCTION), weakref.WeakSet[Any]()
+    takes_datasets = weakref.WeakKeyDictionary[Any, bool]()
 
     @functools.wraps(run)
     def running(function: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        new = function not in takes_datasets
+        if new:
+            takes_datasets[function] = any(one.dtype == tf.variant for one in (*tensor_inputs, *captured_inputs))
+        if takes_datasets[function] and _executing_eagerly():
+            _report_caches_of((*tensor_inputs, *captured_inputs), searching=new)
         if not script.training_begun and _executing_eagerly():
             given = any(one.dtype in _HANDLES for one in tensor_inputs)
             if given or function not in seen:  # what a function captures stays the same
@@ -62,6 +69,19 @@ def _watch_functions(script: ObservedScript) -> None:
         return run(function, tensor_inputs, captured_inputs)
 
     script.patches.replace(tensorflow_private.ConcreteFunction, RUN_FUNCTION, running)
+
+
+def _report_caches_of(tensors: Iterable[Any], *, searching: bool) -> None:
+    """Reports the caches in files that a function may fill, of the datasets among what it is given.
+
+    Those that were built before any were recorded, in other cells, are found by searching all objects.
+    """
+    given = {id(one) for one in tensors}
+    kind = tensorflow_private.DatasetV2
+    datasets = live_instances(lambda one: inherits(one, kind)) if searching else call_sites.live_datasets()
+    for dataset in datasets:
+        if id(dataset._variant_tensor) in given:
+            native_writers.report_caches(dataset)
 
 
 def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
@@ -114,7 +134,8 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
         use.elements += 1
         self._pipetune_reading.elements += 1
         if use.elements >= self._pipetune_trains_after:
-            self._pipetune_trains_after = script.on_loop_elements(use, self._pipetune_distributed_input)
+            taken, handed = self._pipetune_reading.elements, self._pipetune_distributed_input
+            self._pipetune_trains_after = script.on_loop_elements(use, taken, handed)
         return element
 
     def _next_special(self, script: ObservedScript) -> Any:
@@ -126,7 +147,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
                 script.stop()
             own = script.training_use is self._pipetune_use
             alike = own or _made_by_the_same_call(script, self)
-            if own or (alike and script.is_built_in_training(self._pipetune_dataset)):  # what a later epoch builds
+            if own or (alike and script.is_built_for_later_epoch(self._pipetune_use, self._pipetune_dataset)):
                 release(self)  # it would keep filling buffers during trials
                 with running_workflow():  # the window's own iterator is not the script's
                     element = script.loop.next_element()
@@ -210,14 +231,14 @@ def observe(
     use = script.record_use(dataset, "preview", "iter")
     making.charge(use)
     caller, called = call_sites.user_frame(sys._getframe())
-    if caller is not None and called in _READ_BY:  # iterated by the script, not by a library, which may do it again
-        use.epochs_certain = is_read_once(caller, data=use.variable)
-        use.epochs = 1 if use.epochs_certain else None
+    if not script.training_begun:  # else in a step that may be measured
+        if caller is not None and called in _READ_BY:  # by the script, not by a library, which may do it again
+            use.epochs_certain = is_read_once(caller, dataset=dataset)
+            use.epochs = 1 if use.epochs_certain else None
+        use.readings.way_out, use.readings.surely = way_out(use.call_path, caller)
     use.loop = next(script.loop_numbers)
     iterator.__class__ = kind
     script.iterators.add(iterator)
-    if not script.training_begun:  # else in a step that may be measured
-        use.readings.way_out, use.readings.surely = way_out(use.call_path, caller)
     iterator._pipetune_reading = Reading()
     iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
     iterator._pipetune_distributed_input = handed

@@ -118,7 +118,7 @@ def _around_role(role: str, script: ObservedScript, original: Any, *args: Any, *
         given = map(distributed_input.host_dataset, (*args[1:2], kwargs.get("x"), kwargs.get("data")))
         uses = [script.record_use(one, role, role) for one in given if isinstance(one, tensorflow_private.DatasetV2)]
         for use in uses:
-            use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
+            use.steps_per_epoch = _count(kwargs.get("steps", use.steps_per_epoch))
         with whole_call_stopwatch(uses if outermost else []):
             return original(*args, **kwargs)
 
@@ -140,10 +140,10 @@ def _around_inference(
             use.inference = InferenceConsumer(model, method, original)
             use.loop = next(script.loop_numbers)
             use.distributed_input = distributed_input.distribute_like_fit(strategy, dataset)
-            use.steps_per_epoch = call.arguments.get("steps")
+            use.steps_per_epoch = _count(call.arguments.get("steps"))
             caller, called = call_sites.user_frame(sys._getframe())
             if caller is not None and called == "_around_inference":
-                use.epochs_certain = is_read_once(caller, method=method, data=use.variable)
+                use.epochs_certain = is_read_once(caller, method=method, dataset=dataset)
                 use.epochs = 1 if use.epochs_certain else None
             if script.is_known_to_train(use) or script.target_dataset == use.name:
                 script.begin_inference(use)
@@ -213,7 +213,7 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
     if isinstance(validation, tensorflow_private.DatasetV2):
         how = VALIDATION_DATA if validation is given.get("validation_data") else f"distributed {VALIDATION_DATA}"
         checked = script.record_use(validation, "validation", how)
-        checked.steps_per_epoch = given.get("validation_steps")
+        checked.steps_per_epoch = _count(given.get("validation_steps"))
         often = given.get("validation_freq")
         if isinstance(often, list):  # the numbers of the epochs after which it runs
             epochs = range(given["initial_epoch"] + 1, given["epochs"] + 1)
@@ -259,15 +259,20 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
 
 def _record_fit(script: ObservedScript, model: Any, dataset: Any, given: dict[str, Any]) -> Consumption:
     use = script.record_use(dataset, "training", FIT)
-    use.steps_per_epoch = given.get("steps_per_epoch")
+    use.steps_per_epoch = _count(given.get("steps_per_epoch"))
     epochs, begun = given.get("epochs"), given.get("initial_epoch")
     use.epochs = epochs - begun if isinstance(epochs, int) and isinstance(begun, int) else None
     use.restarts_iterator, use.epochs_certain = not is_tf_keras(model), False
     caller, called = call_sites.user_frame(sys._getframe())
     if caller is not None and called == "around_fit":  # called by the script, not by a library
-        use.epochs_certain = is_read_once(caller, method="fit", data=use.variable)
+        use.epochs_certain = is_read_once(caller, method="fit", dataset=dataset)
         use.later_fit = _later_fit(caller, dataset)
     return use
+
+
+def _count(steps: Any) -> int | None:
+    """Returns a number of steps, which may be given as a tensor, such as a cardinality, or as a fraction."""
+    return None if steps is None else math.ceil(steps)
 
 
 def _later_fit(caller: FrameType, dataset: Any) -> tuple[str, int] | None:

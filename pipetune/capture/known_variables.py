@@ -119,7 +119,8 @@ class KnownVariables:
             header = header.args[0] if len(header.args) == 1 else None  # as in `tqdm(range(9))`
         numbers = [self.value(one) for one in header.args] if isinstance(header, ast.Call) else []
         known = numbers and all(type(one) is int for one in numbers) and numbers[2:] != [0]
-        return len(range(*numbers)) if known else None
+        steps = range(*numbers) if known else None
+        return None if steps is None else max(0, -((steps.start - steps.stop) // steps.step))  # `len` may be too large
 
     def value(self, expression: ast.expr) -> Any:
         """Returns the value of a constant, or of a variable, attribute or item that the loop does not assign."""

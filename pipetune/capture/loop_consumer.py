@@ -105,7 +105,7 @@ class LoopConsumer:
                 raise ScriptStopped
             request = self._requests.get()
             if request is None:
-                self._stopping = True
+                self._requests.put(None)  # for another thread that takes elements, too
                 raise ScriptStopped
             self._current = request
 

@@ -19,7 +19,7 @@ from pipetune.pipelines.call_sites import called_name
 _NAME = "__pipetune_lasting__"
 _LEAVES = "__pipetune_leaves__"
 _ALL = "all"
-_CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optional"})
+CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optional"})
 
 NodeType = TypeVar("NodeType", bound=ast.AST)
 LoopType = TypeVar("LoopType", ast.For, ast.While, ast.AsyncFor)
@@ -58,8 +58,16 @@ class LoopExtender:
                 delattr(builtins, name)
 
     def extend(self, iterable: Iterable[Any]) -> Iterable[Any]:
-        """Returns the iterable that an instrumented loop uses in place of `iterable`; only a `range` is extended."""
-        return self._extended_range(iterable) if type(iterable) is range else iterable
+        """Returns the iterable that an instrumented loop uses in place of `iterable`; only a `range` is extended.
+
+        So is the one that tqdm shows, which keeps its length.
+        """
+        if type(iterable) is range:
+            return self._extended_range(iterable)
+        shown: Any = iterable
+        if type(getattr(shown, "iterable", None)) is range:
+            shown.iterable = self._extended_range(shown.iterable)
+        return iterable
 
     def leaves(self, left: str) -> bool:
         """Whether an instrumented loop ends where the script ends it: `left` says how many loops that leaves, or "all".
@@ -140,7 +148,7 @@ class _Extension(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.For:
         self._visit_loop(node)
-        if node in self._extended and iterates_range(node):
+        if node in self._extended and (iterates_range(node) or called_name(node.iter) in ("tqdm", "trange")):
             node.iter = self._placed(_call(_NAME, node.iter, otherwise="iter"), node.iter)
         return node
 
@@ -237,7 +245,7 @@ def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For | ast.While]:
     in a function of the same file that the body calls.
     """
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    taking = set(_CONSUMING_CALLS)
+    taking = set(CONSUMING_CALLS)
     while more := {function.name for function in functions if _consumes_iterator(function, taking)} - taking:
         taking |= more
     for loop in ast.walk(tree):

@@ -90,10 +90,15 @@ def watch(patches: Patches) -> None:
     patches.on_import(_LIBRARIES, functools.partial(_wrap_library, patches))
 
 
-def report_caches(dataset: Any) -> None:
-    """Reports the files of caches and snapshots that are written while `dataset` is read, unless pipetune reads it."""
+def report_caches(dataset: Any, *, measuring: bool = False) -> None:
+    """Reports the files of caches and snapshots that are written while `dataset` is read, unless pipetune reads it.
+
+    Args:
+        dataset: the script's own.
+        measuring: whether a function of the script reads it in a window.
+    """
     journal = file_events.current_journal()
-    if journal is not None and not inside_workflow():
+    if journal is not None and (measuring or not inside_workflow()):
         for name in files_written_by(dataset):
             journal.before_files_named(os.path.abspath(name), changing=False)
 

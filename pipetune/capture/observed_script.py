@@ -20,7 +20,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes, rebuilding, validation
 from pipetune.capture.consumption import Consumption, variable_name
 from pipetune.capture.distributed_input import DistributedInput, find_distributed_input
-from pipetune.capture.early_ends import is_in_body
+from pipetune.capture.early_ends import elements_in_all, is_in_body
 from pipetune.capture.function_consumer import FunctionCall, FunctionConsumer, FunctionInput, obstacle
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.loops import LoopExtender
@@ -29,6 +29,7 @@ from pipetune.capture.protection import TOO_LARGE
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.training_signs import CHANGES_VARIABLES, TrainingSigns
 from pipetune.capture.written_files import WrittenFiles
+from pipetune.core.pipeline import INFINITE
 from pipetune.core.results import ResumePoint
 from pipetune.core.undo import TooLarge
 from pipetune.pipelines import call_sites
@@ -152,7 +153,7 @@ class ObservedScript:
         elif call.leaves_datasets_early():
             use.readings.way_out = consumption.WayOut.NEXT
         elif frame is not None:
-            use.epochs_certain = is_read_once(frame, data=use.variable)
+            use.epochs_certain = is_read_once(frame, dataset=given.dataset)
             use.epochs = 1 if use.epochs_certain else None
         use.distributed_input = given.handed
         found = validation.in_loop(made or use.call_path, frame, steps=call.steps())
@@ -167,11 +168,16 @@ class ObservedScript:
         self.begin_training(use, consumption.NoConsumer(why) if why else FunctionConsumer(call, given, others))
         self.stop()
 
-    def on_loop_elements(self, use: Consumption, handed: DistributedInput | None) -> float:
+    def on_loop_elements(self, use: Consumption, taken: int, handed: DistributedInput | None) -> float:
         """Looks whether a Python loop trains, and begins training if it does.
 
         A loop over the dataset that the user has asked for counts as training without being looked at. So does one of
         several processes in lockstep, as all must decide at the same element, and one that was found to train before.
+
+        Args:
+            use: of the dataset.
+            taken: elements that its present iterator has given.
+            handed: how a strategy distributed it.
 
         Returns:
             How many elements the loop shall have taken when this is called again.
@@ -180,9 +186,12 @@ class ObservedScript:
             return math.inf
         if self.target_dataset is None and not self.lockstep and not self.is_known_to_train(use):
             frame, _ = call_sites.user_frame(sys._getframe(1))
+            (loop, before), use.last_look = use.last_look, (use.loop, taken)
             if use.signs is None:
                 use.signs = TrainingSigns(frame)
                 use.elements_before = tuple((one, one.elements) for one in self.uses)
+            elif loop != use.loop and max(before, taken) > 1:
+                use.signs.renew(frame)  # other code may have trained since, as between two passes of an evaluation
             else:
                 use.training_sign = use.signs.describe(frame)
             if not use.training_sign and not use.signs.waited_enough(use.elements):
@@ -224,6 +233,8 @@ class ObservedScript:
         frame, _ = call_sites.user_frame(sys._getframe(1))
         self.record_validation(validation.in_loop(use.call_path, frame), use, how="a Python loop")
         self._note_in_turn(use)
+        if use.epochs_certain and handed is None:
+            use.readings.fewest = elements_in_all(frame)
         self.loop = LoopConsumer(handed, taken=use.elements)
         self.begin_training(use, self.loop)
 
@@ -276,6 +287,16 @@ class ObservedScript:
         """The use that trains; None until one is seen."""
         return next((seen for seen in self.uses if seen.role == "training"), None)
 
+    @property
+    def is_extended(self) -> bool:
+        """Whether the loop that trains has had more elements than it would have by itself, as pipetune asks for them.
+
+        What it raises then is no error of the script, which may have an array with a place for each batch of its data.
+        """
+        use = self.training_use if self.loop is not None else None
+        length = int(use.dataset.cardinality()) if use is not None else INFINITE
+        return self.loop_extender.restarted or (use is not None and 0 <= length < use.readings.most)
+
     def _note_end_of_reading(self) -> None:
         """Notes that the loop that trains would end now, and goes on only while pipetune measures."""
         if self.training_use is not None:
@@ -299,9 +320,14 @@ class ObservedScript:
                 self.stop()
         raise TooLarge(why)
 
-    def is_built_in_training(self, dataset: Any) -> bool:
-        """Whether the script has built a dataset since training began, as it may for each epoch."""
-        return self.training_begun and dataset not in self._built_before
+    def is_built_for_later_epoch(self, use: Consumption, dataset: Any) -> bool:
+        """Whether the script has built a dataset since training began, and reads it where it reads the training data.
+
+        What it reads elsewhere may be built by the same helper, for an evaluation.
+        """
+        training = self.training_use
+        new = self.training_begun and dataset not in self._built_before
+        return new and training is not None and call_sites.same_calls(use.call_path, training.call_path)
 
     def record_use(self, dataset: Any, role: str, how: str) -> Consumption:
         """Returns the record of a dataset's use, updated with its role and the current location in the script."""

@@ -146,8 +146,8 @@ def disable_saving(on_suppressed: Callable[[str], None]) -> Callable[[], None]:
     global _listener
     _listener = on_suppressed
     _disable(tf.train.Checkpoint, ("save", "write"), "Checkpoint", "")
-    _disable(tf.train.CheckpointManager, ("save",), "CheckpointManager")
-    _disable(tf.compat.v1.train.Saver, ("save",), "Saver")
+    _disable(tf.train.CheckpointManager, ("save",), "CheckpointManager", "")  # a script may join it with other text
+    _disable(tf.compat.v1.train.Saver, ("save",), "Saver", "")
     _disable(tf.saved_model, ("save",), "saved_model")
     _disable(tf.data.Dataset, ("save",), "Dataset")
     _disable(tf.summary, _SUMMARIES, "tf.summary", False)

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from pipetune.capture.consumption import Consumption
+from pipetune.capture.known_variables import KnownVariables, assigned_in
 from pipetune.capture.loops import iterates_range
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Finding
@@ -79,7 +81,7 @@ def spans(node: ast.stmt | ast.expr, place: tuple[int, int]) -> bool:
     return start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0)
 
 
-def contains(node: Loop | ast.FunctionDef, place: tuple[int, int]) -> bool:
+def contains(node: Loop | ast.FunctionDef | ast.Try, place: tuple[int, int]) -> bool:
     """Whether the body of a statement, without its `else`, contains this line and column."""
     first, last = node.body[0], node.body[-1]
     return start_of(first) <= place < (last.end_lineno or 0, last.end_col_offset or 0)
@@ -149,22 +151,30 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, context)}
 
 
-def is_read_once(frame: FrameType, *, method: str = "", data: str) -> bool:
+def is_read_once(frame: FrameType, *, method: str = "", dataset: Any) -> bool:
     """Whether the script reads its data by what `frame` is at, and only by this once; False in doubt.
 
-    True if no frame out to the module's is inside a loop, their files name `method` and each function on the stack
-    exactly once, and `frame` does not use the variable `data` afterwards.
+    True if no frame out to the module's is inside a loop of several iterations, their files name `method` and each
+    function on the stack exactly once, and `frame` uses no variable afterwards that holds the dataset. Of what is read
+    by an iterator, no other function may use one either: each stage of a training may have a loop of its own.
 
     Args:
         frame: calls `method`, or makes an iterator if that is ''.
-        data: the variable that holds the dataset; '' if none does.
+        dataset: what is read.
     """
-    if data and any(loaded == data and offset > frame.f_lasti for loaded, offset in _loads(frame.f_code)):
-        return False
-    names, files = [method] if method else [], set[str]()
-    while not _in_a_loop(frame.f_code, frame.f_lasti):
+    names, files, shared = [method] if method else [], set[str](), set[str]()
+    while not _is_in_a_loop(frame):
+        local = _holders(dataset, frame.f_locals)
+        held = _holders(dataset, frame.f_globals, getattr(frame.f_locals.get("self"), "__dict__", {}))
+        later = {loaded for loaded, offset in _loads(frame.f_code) if offset > frame.f_lasti}
+        if (not method or not files) and not later.isdisjoint(local | held):
+            return False
+        shared |= held | local.intersection((*frame.f_code.co_cellvars, *frame.f_code.co_freevars))
         if frame.f_code.co_name == "<module>":
             codes = [frame.f_code, *(code for file in files - {frame.f_code.co_filename} for code in _compiled(file))]
+            others = [] if method else [one for code in codes for one in _inner(code) if one.co_name not in names]
+            if any(loaded in shared for code in others for loaded, _ in _loads(code, _SHARED)):
+                return False
             return all(sum(_times_loaded(code, one) for code in codes) == 1 for one in names)
         names.append(frame.f_code.co_name)
         files.add(frame.f_code.co_filename)
@@ -172,6 +182,24 @@ def is_read_once(frame: FrameType, *, method: str = "", data: str) -> bool:
             return False
         frame = frame.f_back
     return False
+
+
+def _holders(dataset: Any, *scopes: Mapping[str, Any]) -> set[str]:
+    """Returns the variables that hold a dataset, or a list or dict with it."""
+
+    def holds(value: Any) -> bool:
+        items = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+        return value is dataset or any(one is dataset for one in items)
+
+    return {name for scope in scopes for name, value in list(scope.items()) if holds(value)}
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    """Yields the functions and classes in `code`, at all depths."""
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from _inner(one)
 
 
 @functools.cache
@@ -182,16 +210,23 @@ def _compiled(file: str) -> tuple[CodeType, ...]:
         return ()
 
 
-def _in_a_loop(code: CodeType, offset: int) -> bool:
-    """Whether `offset` is inside a loop: a backward jump crosses it."""
-    jumps = {*dis.hasjrel, *dis.hasjabs}
-    return any(step.opcode in jumps and step.argval <= offset < step.offset for step in dis.get_instructions(code))
+def _is_in_a_loop(frame: FrameType) -> bool:
+    """Whether a frame is inside a loop, apart from `range(1)`: a backward jump crosses its position."""
+    jumps, steps = {*dis.hasjrel, *dis.hasjabs}, dis.get_instructions(frame.f_code)
+    if not any(step.opcode in jumps and step.argval <= frame.f_lasti < step.offset for step in steps):
+        return False
+    loops = loops_at((frame.f_code, frame.f_lasti))
+    return not loops or any(KnownVariables.in_frame(frame, assigned_in(one)).iterations(one) != 1 for one in loops)
 
 
-def _loads(code: CodeType) -> Iterator[tuple[str, int]]:
-    """Yields the names that `code` loads, with their bytecode offsets."""
+_SHARED = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD")
+"""Instructions that load what is no parameter or variable of a function."""
+
+
+def _loads(code: CodeType, kinds: tuple[str, ...] = ("LOAD_",)) -> Iterator[tuple[str, int]]:
+    """Yields the names that `code` loads by instructions of these kinds, with their bytecode offsets."""
     for step in dis.get_instructions(code):
-        if step.opname.startswith("LOAD_"):
+        if step.opname.startswith(kinds):
             values = step.argval if isinstance(step.argval, tuple) else (step.argval,)
             yield from ((value, step.offset) for value in values if isinstance(value, str))
 

@@ -42,8 +42,13 @@ class TrainingSigns:
 
     def __init__(self, frame: FrameType | None) -> None:
         self._started = time.monotonic()
-        self._variables = [(variable, variable.numpy()) for variable in _smallest(readable_trainable_variables())]
         self._torch_steps = _TorchSteps()
+        self.renew(frame)
+
+    def renew(self, frame: FrameType | None) -> None:
+        """Counts from now on, not from when the object was made."""
+        self._variables = [(variable, variable.numpy()) for variable in _smallest(readable_trainable_variables())]
+        self._torch_steps.count = 0
         self._jax = dict(_jax_arrays(frame))
         self._gap = 1
 

@@ -226,7 +226,8 @@ class ObservedCell:
 
         Nothing counts that it raises once all is measured, or in an iteration that it would not run by itself.
         """
-        if not self._finished and not self.script.loop_extender.restarted:
+        counts = isinstance(error, KeyboardInterrupt) or not self.script.is_extended
+        if counts and not self._finished:
             self._failure = self._failure or error
             self.stopped = True
 

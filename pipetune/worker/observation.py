@@ -72,7 +72,7 @@ class ObservedRun:
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
         self._stop_signals = exits.StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
-        self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
+        self._error_beyond_its_end = ""  # what the script raised in an iteration that it would not run by itself
         self._journal = undo.open_journal(job.undo)
         if self._journal is not None:
             self._journal.on_write = self._script.written_files.add
@@ -128,8 +128,8 @@ class ObservedRun:
         except PipetuneError:
             raise
         except BaseException as error:
-            if self._script.loop_extender.restarted:  # raised in an iteration that the script would not run by itself
-                self._error_after_restart = f"; restarted, it raised {type(error).__name__}: {first_line(error)}"
+            if self._script.is_extended:
+                self._error_beyond_its_end = f"; asked for more, it raised {type(error).__name__}: {first_line(error)}"
                 return ""
             if self.code is None or (self._thread is not None and self._thread.is_alive()):
                 self._writer.send(ScriptFailed(script.user_traceback(error)))
@@ -141,7 +141,7 @@ class ObservedRun:
         with self._leave_lock:
             self._loop_left = True
         if loop is not None:
-            taken = f"{loop.elements_taken:,} elements{self._error_after_restart}"
+            taken = f"{loop.elements_taken:,} elements{self._error_beyond_its_end}"
             all_taken = f"The script's loop ended after {taken}. The measurement needs more."
             loop.abandon("The script raised an exception in its loop." if ended else all_taken)
 

@@ -24,12 +24,21 @@ class Data:
 class Loader:
     def __iter__(self):
         return iter(data)
+class Reader:
+    most = None
+    def __iter__(self):
+        self.rest = iter(data)
+        return self
+    def __next__(self):
+        return next(self.rest)
+class Done(Exception):
+    pass
 def made():
     return iter(data)
 def each():
     for x in data:
         yield x
-data, other, ever, loader = Data(), [3, 4, 5], range(2), Loader()
+data, other, ever, loader, reader = Data(), [3, 4, 5], range(2), Loader(), Reader()
 class Options:
     def __init__(self):
         self.steps, self.few = None, 3
@@ -51,6 +60,18 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for epoch in ever:\n    for x in loader:\n        print(x)\n    list(loader)\n", None),
     ("for epoch in ever:\n    for x in each():\n        print(x)\n", None),
     ("it = made()\nfor n in ever:\n    next(it)\n", None),
+    ("def some():\n    it = iter(data)\n    return it\nfor epoch in ever:\n    for x in some():\n        pass\n", None),
+    ("for epoch in ever:\n    for x in reader:\n        print(x)\n", None),
+    ("for epoch in ever:\n    it = iter(data)\n    for x in map(abs, it):\n        print(x)\n", None),
+    ("def run():\n    it = iter(data)\n    for x in it:\n        print(x)\nfor epoch in ever:\n    run()\n", None),
+    # What is raised is an error, is handled within the loop, or is not what the code around it handles.
+    ("try:\n    for x in data:\n        if x < 0:\n            raise ValueError\nexcept KeyError:\n    pass\n", None),
+    ("try:\n    for x in data:\n        if x < 0:\n            raise ValueError\nexcept Exception:\n    pass\n", None),
+    ("try:\n    for x in data:\n        if x < 0:\n            raise Done\nexcept Done:\n    raise\n", None),
+    ("try:\n    for x in data:\n        try:\n            if x < 0:\n                raise Done\n"
+     "        except Done:\n            continue\nexcept Done:\n    pass\n", None),
+    ("def check(x):\n    if x < 0:\n        raise ValueError\ntry:\n    for x in data:\n        check(x)\n"
+     "except ValueError:\n    pass\n", None),
     ("class Trainer:\n    def __init__(self):\n        self.it = None\n    def train(self):\n"
      "        if self.it is None:\n            self.it = iter(data)\n        next(self.it)\n"
      "trainer = Trainer()\nfor n in ever:\n    trainer.train()\n", None),
@@ -89,6 +110,20 @@ CODE: list[tuple[str, WayOut | None]] = [
      "Trainer().train()\n", WayOut.FOR),
     ("done = False\ndef step():\n    global done\n    done = True\nfor x in data:\n    step()\n    if done:\n"
      "        break\n", WayOut.FOR),
+    ("try:\n    for x in data:\n        if x > 1:\n            raise Done()\nexcept (KeyError, Done):\n    pass\n",
+     WayOut.FOR),
+    ("def run():\n    for x in data:\n        if x > 1:\n            raise KeyError(x)\ntry:\n    run()\n"
+     "except KeyError:\n    pass\n", WayOut.FOR),
+    ("class Full(Done):\n    pass\ndef stop(x):\n    if x > 1:\n        raise Full\ntry:\n    for x in data:\n"
+     "        stop(x)\nexcept Done:\n    pass\n", WayOut.FOR),
+    ("import sys\ntry:\n    for x in data:\n        if x > 1:\n            sys.exit()\nexcept SystemExit:\n    pass\n",
+     WayOut.FOR),
+    ("for epoch in ever:\n    it = iter(data)\n    for n, x in enumerate(it):\n        if n:\n            break\n",
+     WayOut.FOR),
+    ("class Few(Reader):\n    def __iter__(self):\n        self.rest = iter(data)\n        return self\n"
+     "    def __next__(self):\n        if self.most:\n            raise StopIteration\n        return next(self.rest)\n"
+     "for epoch in ever:\n    for x in Few():\n        print(x)\n", WayOut.FOR),
+    ("for epoch in ever:\n    it = iter(data)\n    next(it)\n    for x in it:\n        break\n", WayOut.NEXT),
     ("for n in ever:\n    next(iter(data))\n", WayOut.NEXT),
     ("def run():\n    it = iter(data)\n    for n in ever:\n        next(it)\nfor epoch in ever:\n    run()\n",
      WayOut.NEXT),

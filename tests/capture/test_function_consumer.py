@@ -61,6 +61,16 @@ FUNCTIONS = {
     "take": ("", "for numbers in data.take(2):\n        take(numbers)", "train"),
     "count": ("", "begun = iter(data)\n    for _ in tf.range(2):\n        take(next(begun))", "train"),
     "nothing": ("", "for numbers in data.take(0):\n        take(numbers)", "train"),
+    "steps of an epoch": (
+        "ready = iter(train)\n",
+        "for _ in tf.range(more[0]):\n        take(next(data))\n    take(tf.cast(more[1], tf.int64))",
+        "ready, (tf.constant(many), tf.constant(n))",
+    ),
+    "all of an epoch": (
+        "ready = iter(train)\n",
+        "for _ in tf.range(7):\n        take(next(data))\n    take(tf.cast(more, tf.int64))",
+        "ready, tf.constant(n + 3)",
+    ),
     "one step of an epoch": ("ready = iter(train)\n", "take(next(data))", "ready, tf.constant(n)"),
 }
 
@@ -253,6 +263,7 @@ def test_input_alone_is_measured(monkeypatch: pytest.MonkeyPatch, name: str, val
     [
         ("epoch", "", 1, False),
         ("steps", "", 40, True),
+        ("steps of an epoch", "", 40, True),
         ("one step", "if n % 5 == 0:\n        ", 5, True),
         ("one step of an epoch", "if n % 5 == 0:\n        ", 5, True),
     ],
@@ -266,6 +277,16 @@ def test_validation_after_calls_is_counted_in_their_steps(name: str, when: str, 
     found, _ = trained(name, train=data, count=20, after=f"    {when}evaluate(val)\n", evaluate=evaluate, many=40)
     (checked,) = (use for use in found.script.uses if use.role == "validation")
     assert (checked.every, checked.every_in_steps) == (every, in_steps)
+
+
+def test_number_that_ends_no_loop_is_no_number_of_steps() -> None:
+    def evaluate(data: Any) -> None:
+        for _ in data:
+            pass
+
+    data = "Dataset.range(99)\nval = Dataset.range(5)"
+    found, _ = trained("all of an epoch", train=data, after="    evaluate(val)\n", evaluate=evaluate)
+    assert [use.role for use in found.script.uses] == ["training"]
 
 
 def test_written_variables_are_found_in_every_kind_of_inner_function() -> None:

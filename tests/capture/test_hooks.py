@@ -34,6 +34,7 @@ from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core import cluster
+from pipetune.core.codec import encode
 from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed, Window
@@ -173,6 +174,14 @@ def test_epochs_from_one_validation_to_the_next(often: int | list[int], every: i
     assert [use.every for use in found.script.uses if use.role == "validation"] == [every]
 
 
+def test_numbers_of_steps_may_be_tensors() -> None:
+    text = (
+        "train, check = pairs(), pairs()\nsteps = tf.data.experimental.cardinality(train)\n"
+        "model.fit(train.repeat(), steps_per_epoch=steps, validation_data=check, validation_steps=steps // 2)"
+    )
+    assert [encode(use.steps_per_epoch) for use in run_text(text).script.uses] == [5, 10]
+
+
 def test_glance_says_nothing_of_how_often_a_library_calls_fit() -> None:
     library: dict[str, Any] = {}
     exec(compile("def train(model, data):\n    model.fit(data, epochs=3)", "/site-packages/own.py", "exec"), library)
@@ -191,6 +200,11 @@ def test_data_evaluated_before_fit_is_its_validation_data() -> None:
     [
         ("model.fit(train, epochs=9, initial_epoch=4)", 5, True),
         ("for epoch in range(3):\n    model.fit(train)", 1, False),
+        (
+            "def main(epochs):\n    for epoch in range(epochs):\n        for pair in train:\n            pass\nmain(1)",
+            1,
+            True,
+        ),
         ("model.fit(train)\nmodel.evaluate(train)", 1, False),
         ("for pair in train:\n    pass", 1, True),
         ("for epoch in range(3):\n    for pair in train:\n        pass", None, False),
@@ -362,6 +376,24 @@ def test_failing_or_empty_input_fails_only_its_window() -> None:
     assert len(found.windows) == 1 and found.seen[-6:] == [7, 8, 9, 10, 11, 12]
 
 
+def test_stop_ends_all_threads_that_take_elements() -> None:
+    loop, ended = loop_consumer.LoopConsumer(), list[str]()
+
+    def take() -> None:
+        with pytest.raises(consumption.ScriptStopped):
+            loop.next_element()
+        ended.append("stopped")
+
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.2)
+    loop.stop()
+    for thread in threads:
+        thread.join(5)
+    assert ended == ["stopped"] * 3
+
+
 def test_loops_after_a_swallowed_stop_are_stopped_again() -> None:
     text = "for _ in range(3):\n    try:\n        for _ in Dataset.range(50):\n            pass\n    except:\n"
     found = run_text(f"{text}        seen.append(1)", serve=(Dataset.range(5),))
@@ -377,6 +409,18 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     )
     assert found.use.name == "train" and found.seen == [[100, 101, 102]]
     assert found.roles == {"train": "training", "check": "validation"}
+
+
+def test_evaluation_of_data_that_the_same_helper_makes_gets_its_own() -> None:
+    text = (
+        "def make(first, last):\n    return Dataset.range(first, last)\n"
+        "def evaluate():\n    seen.append([int(element) for element in make(100, 103)])\n"
+        "for epoch in range(9):\n    for n, x in enumerate(make(0, 50)):\n        if n % 5 == 0:\n"
+        "            evaluate()"
+    )
+    found = run_text(text, serve=(Dataset.range(60), Dataset.range(60)))
+    assert len(found.windows) == 2 and found.seen == [[100, 101, 102]] * len(found.seen)
+    assert len(found.seen) > 5, "also while it is measured"
 
 
 def test_data_evaluated_before_training_is_validated_on_if_each_epoch_evaluates_it() -> None:
@@ -570,6 +614,22 @@ def test_server_join_is_refused_in_lockstep(monkeypatch: pytest.MonkeyPatch, ind
         else:
             tf.distribute.Server.join("it")
     assert served == ([] if index == 0 else ["it"])
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("for _ in range(2):\n    for _ in range(300):\n        next(it)", 600),
+        ("for _ in range(1_000_000_000_000_000_000_000):\n    next(it)", 10**21),
+        ("def run(steps):\n    for _ in range(steps):\n        next(it)\nrun(600)", 600),
+        ("for n in range(600):\n    next(it)\n    if n == len(seen) + 500:\n        break", None),
+        ("for _ in range(600):\n    next(it), next(it)", None),
+        ("while True:\n    next(it)", None),
+    ],
+)
+def test_ranges_say_how_far_an_endless_dataset_is_read(text: str, elements: int | None) -> None:
+    found = run_text(f"train = Dataset.range(9).repeat()\nit = iter(train)\n{text}", serve=(Dataset.range(50),))
+    assert len(found.windows) == 1 and found.use.readings.elements == elements
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ LASTS = {
     "a method": "class T:\n    def go(self): next(steps)\nfor _ in range(3):\n    T().go()",
     "left early": "for epoch in range(2):\n    for step in steps:\n        if step % 3 == 0:\n            break",
     "a condition": "turn = 0\nwhile turn < 3:\n    turn += next(steps)",
+    "a range that is shown": "class tqdm:\n    def __init__(self, iterable):\n        self.iterable = iterable\n"
+    "    def __iter__(self):\n        yield from self.iterable\nfor _ in tqdm(range(3)):\n    next(steps)",
     "break": "for turn, step in enumerate(steps):\n    if turn >= 2:\n        break",
     "break in a range": "for turn in range(9):\n    next(steps)\n    if turn == 2:\n        break",
     "two conditions": "step = 0\nwhile step < 9:\n    step = next(steps)\n    if step == 9:\n        break",

@@ -226,8 +226,8 @@ class _Model:
     def __init__(self) -> None:
         self.answers: list[bool] = []
 
-    def fit(self, _data: Any) -> None:
-        self.answers.append(rebuilding.is_read_once(sys._getframe(1), method="fit", data="data"))
+    def fit(self, data: Any) -> None:
+        self.answers.append(rebuilding.is_read_once(sys._getframe(1), method="fit", dataset=data))
 
     def evaluate(self, _data: Any) -> None:
         pass
@@ -242,7 +242,7 @@ def first_answer(text: str, **names: Any) -> bool:
 def _loops_once(text: str) -> bool:
     class Data:
         def __iter__(self) -> Iterator[int]:
-            answers.append(rebuilding.is_read_once(sys._getframe(1), data="data"))
+            answers.append(rebuilding.is_read_once(sys._getframe(1), dataset=self))
             return iter([1, 2, 3])
 
     answers: list[bool] = []
@@ -308,7 +308,24 @@ def test_call_in_a_module_counts_what_all_files_name(
         ("for number, x in enumerate(data):\n    pass", True),
         ("left = iter(data)\nfor step in range(2):\n    next(left)", True),
         ("def train(data):\n    for x in data:\n        pass\ntrain(data)", True),
+        (
+            "class T:\n    def __init__(self, data):\n        self.data = data\n    def train(self):\n"
+            "        for x in self.data:\n            pass\nT(data).train()",
+            True,
+        ),
         ("for epoch in range(2):\n    for x in data:\n        pass", False),
+        ("held = {'a': data}\nfor x in held['a']:\n    pass\nfor x in held['a']:\n    pass", False),
+        ("def a(d):\n    for x in d:\n        pass\ndef b(d):\n    for x in d:\n        pass\na(data)\nb(data)", False),
+        (
+            "def one():\n    for x in data:\n        pass\ndef two():\n    for x in data:\n        pass\none()\ntwo()",
+            False,
+        ),
+        (
+            "class T:\n    def __init__(self, data):\n        self.data = data\n    def one(self):\n"
+            "        for x in self.data:\n            pass\n    def two(self):\n        for x in self.data:\n"
+            "            pass\nt = T(data)\nt.one()\nt.two()",
+            False,
+        ),
         ("for epoch in range(2):\n    left = iter(data)\n    next(left)", False),
         ("for x in data:\n    pass\nfor x in data:\n    pass", False),
         ("def train():\n    for x in data:\n        pass\nfor epoch in range(2):\n    train()", False),

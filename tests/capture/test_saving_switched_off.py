@@ -67,7 +67,7 @@ attempt(lambda: keras.saving.save_model(model, "h.keras"), "None", "keras.save_m
 attempt(lambda: keras.saving.save_weights(model, "i.weights.h5"), "None", "keras.save_weights")
 attempt(lambda: checkpoint.save("j"), "''", "Checkpoint.save")
 attempt(lambda: checkpoint.write("k"), "''", "Checkpoint.write")
-attempt(lambda: manager.save(), "None", "CheckpointManager.save")
+attempt(lambda: manager.save(), "''", "CheckpointManager.save")
 attempt(lambda: tf.saved_model.save(model, "l"), "None", "saved_model.save")
 attempt(lambda: save_signatures(model, "m"), "None", "saved_model.save")
 attempt(lambda: tf.data.Dataset.range(3).save("o"), "None", "Dataset.save")

@@ -50,6 +50,8 @@ def step(element):
 for element in dataset:
     step(element)
 """,
+    "one element each": "weights = tf.Variable([2.0])\nfor _ in range(30):\n    next(iter(dataset))\n"
+    "    weights.assign_add([1.0])",
     "every eighth step": "weights = tf.Variable([2.0])\nfor number, _ in enumerate(dataset):\n    if number % 8 == 7:\n"
     "        weights.assign_add([1.0])",
     "short datasets": "weights = tf.Variable([2.0])\nfor size in (10, 11, 12, 13, 14, 15):\n"
@@ -81,7 +83,7 @@ def begun(
     return (found[0].elements, found[0].training_sign) if found else None
 
 
-@pytest.mark.parametrize("script", ["gradients", "every eighth step", "gradients after printing"])
+@pytest.mark.parametrize("script", ["gradients", "one element each", "every eighth step", "gradients after printing"])
 def test_loop_that_changes_trainable_variables_trains(script: str) -> None:
     found = begun(script)
     assert found is not None and found[0] <= FIRST_ELEMENTS + 16 and found[1] == CHANGES
@@ -101,6 +103,17 @@ def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
     assert use.first_dataset is seen[0] and use.dataset is seen[-1] is not seen[0], "it is undone from the first"
     assert begun("a dataset for each epoch") == (FIRST_ELEMENTS + 1, CHANGES)
     assert begun("short datasets") is None  # each may be for something else
+
+
+def test_evaluation_between_steps_of_other_training_does_not_train() -> None:
+    def epochs() -> None:
+        weights, checked = tf.Variable([2.0]), tf.data.Dataset.range(24)
+        for _ in range(9):
+            weights.assign_add([1.0])  # on data of NumPy
+            for _ in checked:
+                pass
+
+    assert observed(epochs)[1] == []
 
 
 @pytest.mark.parametrize("script", ["printing", "evaluating"])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import Diagnosis, Finding, Verdict
@@ -131,6 +131,16 @@ def test_rewrite_that_cannot_be_written_says_why(cell: Callable[[str, int], str]
     assert after.patch is not None and after.patch.diff == ""
     (rejection,) = after.patch.not_covered
     assert rejection.why
+
+
+def test_part_of_a_plan_is_no_patch_where_it_was_not_compared(cell: Callable[[str, int], str]) -> None:
+    cached = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "c", {"filename": ""}),), "")
+    option = Rewrite("threads", "n2", Safety.EXACT, (SetOption("autotune.cpu_budget", "a text"),), "")
+    file = cell(TEXT, 3)
+    for first, written in ((cached, False), (PARALLEL, True)):
+        after = Cells().finish(session(file, plan=Plan("tuned", (first, option))))
+        assert after.patch is not None and bool(after.patch.diff) is written
+        assert len(after.patch.not_covered) == 2 - written
 
 
 def test_candidate_has_a_patch_of_the_cell(cell: Callable[[str, int], str]) -> None:

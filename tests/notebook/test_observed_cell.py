@@ -221,14 +221,41 @@ def test_files_that_a_loop_writes_are_put_back_and_nothing_is_saved(notebook: No
     assert (tmp_path / "model.keras").exists(), "saving works again"
 
 
-@pytest.mark.parametrize("reading", ["model.evaluate(checked, verbose=0)", "checked.reduce(0, lambda count, _: count)"])
+COUNT = "reduce(0, lambda count, _: count)"
+
+
+@pytest.mark.parametrize("reading", ["model.evaluate(checked, verbose=0)", f"checked.{COUNT}", "counted(checked)"])
 @pytest.mark.parametrize("first", [1, 30])
 def test_cache_that_steps_fill_is_removed(notebook: Notebook, tmp_path: Path, reading: str, first: int) -> None:
     notebook.run(
-        f"steps = 0\nchecked = data.cache('checked')\n{STEP}\n    steps += 1\n"
+        f"counted = tf.function(lambda data: data.{COUNT})\nsteps = 0\nchecked = data.cache('checked')\n"
+        f"{STEP}\n    steps += 1\n"
         f"    if steps >= {first}:\n        {reading}"
     )
     assert notebook.measured == [STEPS] * WINDOWS and not list(tmp_path.glob("checked*"))
+
+
+def test_cache_that_a_function_fills_while_it_trains_is_removed(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.run(
+        "@tf.function(autograph=False)\ndef epoch(data, checked):\n"
+        "    trained = data.reduce(0, lambda count, _: (weight.assign_add(1.0), count)[1])\n"
+        f"    return trained, checked.{COUNT}\n"
+        "epoch(data, data.take(3).cache('checked'))",
+        lambda consumer, dataset: consumer.window(dataset.take(3), steps=2, warmup=1) and None,
+    )
+    assert not list(tmp_path.glob("checked*"))
+
+
+def test_error_beyond_the_end_of_the_data_is_none_of_the_cell(notebook: Notebook) -> None:
+    def work(consumer: Consumer, dataset: Any) -> None:
+        for _ in range(5):
+            with contextlib.suppress(RunFailed):
+                consumer.window(dataset, steps=STEPS, warmup=1)
+
+    notebook.run(
+        "losses = np.zeros(40)\nfor n, (x, y) in enumerate(data):\n    weight.assign_add(1.0)\n    losses[n] = 1", work
+    )
+    assert float(notebook.names["weight"]) == 0.0
 
 
 def test_files_are_put_back_if_something_else_cannot_be(notebook: Notebook, tmp_path: Path) -> None:
@@ -324,7 +351,7 @@ def test_cell_that_swallows_the_stop_is_stopped_again(notebook: Notebook) -> Non
     assert len(notebook.uses) == 1 and float(notebook.names["weight"]) == 0.0
 
 
-@pytest.mark.parametrize("cell", ["model.fit(data)", STEP])
+@pytest.mark.parametrize("cell", ["model.fit(data)", STEP, RANGE])
 def test_interrupt_ends_the_work_and_puts_all_back(notebook: Notebook, cell: str) -> None:
     def work(consumer: Consumer, dataset: Any) -> None:
         threading.Timer(0.5, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()

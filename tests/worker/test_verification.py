@@ -144,8 +144,8 @@ def test_verification_without_patch_is_rejected(tmp_path: Path) -> None:
 
 def _validation_answer(
     built: list[tuple[str, Any]], *, patched: bool = True, expected: tuple[str, ...] | None = None
-) -> tuple[live.LivePipeline | None, StepReply]:
-    """What a script that has built these datasets answers, where the plan moves `skip` before the map."""
+) -> tuple[Any, StepReply]:
+    """What is measured and answered of a script with these datasets, where the plan moves `skip` before the map."""
     original = live.read(tf.data.Dataset.range(40).map(lambda x: x * 3).skip(30).batch(4), name="held_out").pipeline
     plan = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
     digests = expected_digests(tf.data.Dataset.range(30, 40).map(lambda x: x * 3).batch(4), seed=0)
@@ -153,18 +153,29 @@ def _validation_answer(
     result = DatasetResult(original, "validation", plan=plan, patch=patch)
     one = replace(session(), datasets=(session().datasets[0], result))
     others = [(live.read(made, name=name), SimpleNamespace(role="validation")) for name, made in built]
-    runner = SimpleNamespace(measuring=contextlib.nullcontext)
+    runner = SimpleNamespace(measuring=contextlib.nullcontext, close=lambda: None)
     subject, settings = SimpleNamespace(other_datasets=others), SimpleNamespace(seed=0)
     study = SimpleNamespace(subject=subject, runner=runner, settings=settings)
     job = Job(Mode.VERIFY, -1, patched=patched, check_elements=patched)
-    return verification._with_validation(study, one, job, StepReply(checked="training"))  # type: ignore[arg-type]
+    held: list[tuple[Any, StepReply]] = []
+
+    def holds(*_: Any, validation: Any, **__: Any) -> Any:
+        return SimpleNamespace(serve=lambda link, first: held.append((validation, first)))
+
+    with pytest.MonkeyPatch.context() as put:
+        put.setattr(verification, "open_study", lambda *_, **__: contextlib.nullcontext(study))
+        put.setattr(verification, "_check_built_pipeline", lambda *_: StepReply(checked="training"))
+        put.setattr(verification, "baselines_of", lambda _: {})
+        put.setattr(verification, "VerifiedScript", holds)
+        verification._execute_orders(job, SimpleNamespace(send=repr), one, *[None] * 4)  # type: ignore[arg-type]
+    return held[0]
 
 
 def test_validation_data_of_the_patched_script_is_compared_with_its_plan() -> None:
     numbers = tf.data.Dataset.range(40)
     moved = numbers.skip(30).map(lambda x: x * 3).batch(4)
     found, answer = _validation_answer([("held_out", moved)])
-    assert found is not None and found.dataset is moved
+    assert found is moved
     assert answer.validation_checked.endswith("3 elements equal") and (answer.why, answer.checked) == ("", "training")
     assert _validation_answer([("other", numbers), ("held_out", moved)])[0] is not None, "found by its name"
     for built, why in (
@@ -184,7 +195,7 @@ def test_validation_data_of_the_original_script_is_that_of_the_session() -> None
     numbers = tf.data.Dataset.range(40)
     written = numbers.map(lambda x: x * 3).skip(30).batch(4)
     found, answer = _validation_answer([("held_out", written)], patched=False)
-    assert found is not None and found.dataset is written and answer.validation_why == ""
+    assert found is written and answer.validation_why == ""
     found, answer = _validation_answer([("held_out", numbers.batch(4))], patched=False)
     assert found is None and answer.validation_why
 
