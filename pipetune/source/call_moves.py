@@ -280,9 +280,12 @@ def restrict_cache(draft: Draft, edit: Insert, current: Pipeline, *, stack: Sequ
     if call is None:
         raise CannotExpress("The call at which the cache would be written is not known.")
     refuse_skipped_elsewhere(draft, stack, [*(one.id for one in current.upstream(edit.after)), edit.after])
-    conditions = skipped_conditions(draft, tree, call)
+    conditions = skipped_conditions(draft, file, call, stack=stack[1:])
     if conditions and tree.around(call, cst.FunctionDef) is None:
-        raise CannotExpress("Above the cache is a condition that was false when the script ran.")
+        if skipped_conditions(draft, file, call, undecided=True):
+            raise CannotExpress("Above the cache is a condition that was false when the script ran.")
+        note = f"The cache is valid only as long as this is true: {conjunction(conditions)}."
+        return draft.with_note(note)
     if any(contains_call(parse_condition(text)) for text in conditions):
         raise CannotExpress("A condition above the cache calls a function, and may have another value below.")
     return _restrict_to_conditions(draft, tree, file, call, conditions)
@@ -593,7 +596,8 @@ def _refuse_skipped_below(draft: Draft, node: str, level: int) -> None:
 def returns_one_value(function: cst.FunctionDef) -> bool:
     """Whether a function returns a single value, which may be a dataset.
 
-    That is no collection, nor the object of a method (`return self`), and it is no generator, coroutine or constructor.
+    That is no collection, nor None or the object of a method (`return self`), and it is no generator, coroutine or
+    constructor.
     """
     name = function.name.value
     implicit = name.startswith("__") and name.endswith("__") and name != "__call__"
@@ -603,8 +607,8 @@ def returns_one_value(function: cst.FunctionDef) -> bool:
     yields = any(nodes_within(function.body, cst.Yield, without=_NESTED))
     several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
     single = all(value is not None and not isinstance(value, several) for value in returned)
-    own = any(isinstance(value, cst.Name) and value.value == "self" for value in returned)
-    return bool(returned) and not yields and single and not own
+    other = any(isinstance(value, cst.Name) and value.value in ("None", "self") for value in returned)
+    return bool(returned) and not yields and single and not other
 
 
 _NESTED = (cst.FunctionDef, cst.Lambda)

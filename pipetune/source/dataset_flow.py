@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
+from libcst.metadata import ClassScope, GlobalScope
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import TAKES_FUNCTION, method_arguments, receiver_of
@@ -27,7 +28,7 @@ from pipetune.source.statements import (
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
-from pipetune.source.user_functions import UserFunction, functions_of, referenced_functions
+from pipetune.source.user_functions import UserFunction, functions_of, is_read_by_others, referenced_functions
 
 
 def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: Statement, *, first: cst.Call) -> bool:
@@ -220,7 +221,7 @@ def refuse_unsafe(
     _refuse_other_reads(tree, lower, lower_call, name)
     if bound_names(upper.small) & moved.names or (bound_names(lower.small) - {name}) & moved.names:
         raise CannotExpress("A name in the call's arguments is assigned by one of the two statements.")
-    _refuse_read_later(tree, name, behind=in_line, step=lower)
+    _refuse_read_later(draft, tree, name, behind=in_line, step=lower)
     return here, there
 
 
@@ -253,7 +254,7 @@ def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: 
         between = there.block[outside + 1 : block_index(there)]
         name, behind = _follow_dataset(draft, tree, between, name, tree.end(condition), moved)
         _refuse_other_reads(tree, there, anchor, name)
-        _refuse_read_later(tree, name, behind=behind, step=there)
+        _refuse_read_later(draft, tree, name, behind=behind, step=there)
     else:
         if there.name != name or there.value is not last_chain_call(tree, anchor):
             raise CannotExpress("The earlier of the two statements does not assign its dataset to a single name.")
@@ -356,7 +357,7 @@ def _follow_dataset(
         step = _dataset_step(draft, tree, line, name=name, may_pass_unmet=moved.may_pass_unmet)
         if bound_names(line) & moved.names or (same_name and step.name != name):
             raise CannotExpress("A name in the call's arguments is reassigned between the two statements.")
-        _refuse_read_later(tree, name, behind=assigned_at, step=step)
+        _refuse_read_later(draft, tree, name, behind=assigned_at, step=step)
         assert step.name is not None
         name, assigned_at = step.name, tree.end(step.small)
     return name, assigned_at
@@ -431,14 +432,31 @@ def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: st
             raise refused
 
 
-def _refuse_read_later(tree: SyntaxTree, name: str, *, behind: int, step: Statement) -> None:
+def _refuse_read_later(draft: Draft, tree: SyntaxTree, name: str, *, behind: int, step: Statement) -> None:
     """Refuses if the value that `name` has after the offset `behind` is read anywhere but in `step`."""
     if step.name == name:
         return
     owner = tree.around(step.small, cst.FunctionDef) or tree.module
     elsewhere = _names_in(owner) - _names_in(step.small)
-    if any(node.value == name and tree.start(node) > behind for node in elsewhere):
+    later = any(node.value == name and tree.start(node) > behind for node in elsewhere)
+    if later or _is_read_outside(draft, tree, name, step):
         raise CannotExpress(f"{name} is also read elsewhere, where its value would change.")
+
+
+def _is_read_outside(draft: Draft, tree: SyntaxTree, name: str, step: Statement) -> bool:
+    """Whether a variable is read in another function, or as an attribute of a class or of a module."""
+    function, scope = tree.around(step.small, cst.FunctionDef), tree.scope(step.small)
+    homes = {one.scope for one in scope[name]} if scope is not None else set()
+    for node in variable_nodes(tree.module):
+        if node.value == name and tree.around(node, cst.FunctionDef) is not function:
+            there = tree.scope(node)
+            if there is not None and homes & {one.scope for one in there[name]}:
+                return True
+    if any(isinstance(one, ClassScope) for one in homes):
+        return any(one.attr.value == name for one in tree.nodes(cst.Attribute))
+    file = next((one for one, code in draft.codes.items() if code == tree.code), None)
+    of_module = any(isinstance(one, GlobalScope) for one in homes)
+    return of_module and file is not None and is_read_by_others(draft, file, name)
 
 
 def _names_in(node: cst.CSTNode) -> set[cst.Name]:

@@ -67,6 +67,7 @@ from pipetune.source.shared_calls import (
     find_joint_rewrites,
     refuse_partial_change,
 )
+from pipetune.source.skipped_code import may_draw_in_another_run
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
 from pipetune.source.switch_parameters import CallPath, add_switch_parameter, switch_name, turn_on
@@ -343,6 +344,8 @@ def _restrict_to_conditions(
         one.id for one in rewrite.edits if isinstance(one, Insert) and one.op == "cache" and one.id in after.sites
     ]:
         for above in current.upstream(cache):
+            if _draws_nothing(above) and above.id in before.sites and may_draw_in_another_run(before, above.id):
+                raise CannotExpress("A function above the cache draws in another run, under a condition in its code.")
             if above.op == "map" and above.id in before.sites and above.id in after.sites and above.id not in changed:
                 name = _function_name(above.id, sharing.pipeline)
                 refused = CannotExpress("The map above the cache may get another function, whose draws would be kept.")
@@ -360,6 +363,12 @@ def _restrict_to_conditions(
         refuse_changes_beyond(before, after, function)
         after = merge_versions(before, after, function, condition=conjunction(list(texts)))
     return replace(after, conditional_functions=())
+
+
+def _draws_nothing(node: Node) -> bool:
+    """Whether the function of an operator, as it was traced, draws no random numbers and runs no Python."""
+    function = node.function
+    return function is not None and not (function.random or function.random_python or function.python)
 
 
 def _place(draft: Draft, node: str) -> FunctionKey:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
+from libcst.metadata import Assignment
 
 from pipetune.core.edits import Insert, Move
 from pipetune.core.errors import CannotExpress
@@ -32,6 +33,7 @@ from pipetune.source.statements import (
     only_binds_or_reports,
     statement_of,
     unused_name,
+    variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import uses_of
@@ -158,14 +160,25 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     ((call, value),) = given
     if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or is_repeated(tree, call):
         raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
+    if isinstance(value, cst.Name) and _may_be_none(tree, value):
+        raise CannotExpress(f"{value.value} is None in other runs.")
     if edit.op == "cache":
         above = [*(one.id for one in current.upstream(edit.after)), edit.after]
         refuse_skipped_elsewhere(draft, [CallSite(file, tree.end(call))], above)
-        if skipped_conditions(draft, tree, value) or _gets_several(draft, file, call):
+        if skipped_conditions(draft, file, value) or _gets_several(draft, file, call):
             raise CannotExpress("A run may validate on other data there, whose draws the cache would keep.")
     new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(value)
     draft = draft.splice(file, [Splice(end, end, new)])
     return draft.written_apart(edit.id, CallSite(file, end + len(new)), (tree, call))
+
+
+def _may_be_none(tree: SyntaxTree, name: cst.Name) -> bool:
+    """Whether the file assigns None to a variable, always or under a condition."""
+    scope = tree.scope(name)
+    assigned = [one for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
+    values = [value for one in assigned if (value := tree.assigned_value(one)) is not None]
+    nones = [one for value in values for one in variable_nodes(value) if one.value == "None"]
+    return any(isinstance(tree.parent(one), cst.Assign | cst.IfExp) for one in nones)
 
 
 def _gets_several(draft: Draft, file: str, call: cst.Call) -> bool:

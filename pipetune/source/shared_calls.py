@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import TypeVar
 
 import libcst as cst
-from libcst.metadata import Assignment, GlobalScope
+from libcst.metadata import Assignment, FunctionScope, Scope
 
 from pipetune.core.edits import (
     Edit,
@@ -28,16 +28,28 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
-from pipetune.source.draft import Draft, locations
+from pipetune.source.call_arguments import arguments_by_name
+from pipetune.source.draft import Draft, called_name, locations
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.statements import variable_nodes
-from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import FunctionUse, class_of_method, use_at, uses_of
+from pipetune.source.statements import bound_targets, variable_nodes
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
+from pipetune.source.user_functions import (
+    FunctionUse,
+    class_of_method,
+    functions_of,
+    is_partial,
+    referenced_functions,
+    use_at,
+    uses_of,
+)
 
 _T = TypeVar("_T")
 _REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _NAMED_BY_CALLERS = frozenset({"__call__", "__init__", "__post_init__"})
 """The only methods with such a name that are not called without writing it, or that of their class."""
+_CONSTRUCTORS = frozenset({"__init__", "__post_init__"})
+_COPYING = frozenset({"copy", "deepcopy", "replace"})  # functions of one object, of `copy` and `dataclasses`
+_CHANGING = frozenset({"append", "clear", "extend", "pop", "update"})  # methods of lists and dictionaries
 
 
 class Callers:
@@ -126,45 +138,97 @@ class Callers:
             )
             if tree is None or not isinstance(around, cst.Lambda) or not parameters_of(around):
                 continue
-            named: list[cst.Name] | list[cst.Attribute] = []
+            named: Sequence[cst.CSTNode] = [around]  # in a collection or a return, it is not known where it is called
             match tree.parent(around):
-                case cst.DictElement():
-                    yield use_at(tree, place.file, around)  # where it is called is not known
-                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)]):
+                case cst.Call():
+                    continue  # in place
+                case (
+                    cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)])
+                    | cst.AnnAssign(target=cst.Name() as name)
+                    | cst.NamedExpr(target=cst.Name() as name)
+                ):
                     named = [one for one in variable_nodes(tree.module) if one.value == name.value and one is not name]
-                case cst.Assign(targets=[cst.AssignTarget(target=cst.Attribute(attr=name) as own)]):
+                case (
+                    cst.Assign(targets=[cst.AssignTarget(target=cst.Attribute(attr=name) as own)])
+                    | cst.AnnAssign(target=cst.Attribute(attr=name) as own)
+                ):
                     named = [
                         one for one in tree.nodes(cst.Attribute) if one.attr.value == name.value and one is not own
                     ]
             for one in named:
-                if not any(self._is_recorded(tree, place.file, up) for up in (one, *tree.ancestors(one))):
+                if not self._runs_at(tree, place.file, one):
                     yield use_at(tree, place.file, one)
 
     def _builds_one_dataset(self, file: str, function: cst.FunctionDef) -> bool:
-        """Whether a function builds the same dataset each time: it has no parameters, nor has a function around it.
+        """Whether a function builds the same dataset each time: it has no parameters.
 
-        A method may have `self`, if only one object of its class is made. No variable that it reads is set again below.
+        Nor has a function around it, unless that runs once. A method may have `self`, if only one object of its class
+        is made, and stays as it was made. No variable that the function reads is set again below.
         """
         tree, names = self._draft.tree(file), parameters_of(function)
         if _reads_set_again(tree, function):
             return False
         owner, around = class_of_method(tree, function), tree.around(function, cst.FunctionDef)
         if names == ["self"] and owner is not None and around is None:
-            uses = uses_of(self._draft, file, owner)
-            makers = [tree.around(use.node, cst.FunctionDef) for use in uses if use.file == file]
-            once = len(uses) == len(makers) == 1 and not is_repeated(tree, uses[0].node)
-            return once and (makers[0] is None or not parameters_of(makers[0]))
-        return not names and (around is None or self._builds_one_dataset(file, around))
+            return self._runs_once(file, owner) and not _may_object_change(tree, owner, function)
+        if names or around is None:
+            return not names
+        return self._builds_one_dataset(file, around) or self._runs_once(file, around)
+
+    def _runs_once(self, file: str, definition: cst.FunctionDef | cst.ClassDef) -> bool:
+        """Whether only one call runs a function, or makes an object of a class, always with the same arguments."""
+        seen: list[cst.FunctionDef | cst.ClassDef] = []
+        while all(definition is not one for one in seen):
+            seen.append(definition)
+            uses = uses_of(self._draft, file, definition)
+            if len(uses) != 1 or (isinstance(definition, cst.ClassDef) and uses[0].file != file):
+                return False
+            file = uses[0].file
+            tree, node = self._draft.tree(file), uses[0].node
+            call = tree.parent(node)
+            if not isinstance(call, cst.Call) or call.func is not node or is_repeated(tree, call):
+                return False
+            maker = tree.around(call, cst.FunctionDef)
+            if maker is None or not parameters_of(maker):
+                return True
+            definition = maker
+        return False
 
     def _unrecorded_references(self, file: str, function: cst.FunctionDef) -> Iterator[FunctionUse]:
         name = function.name.value
         if name.startswith("__") and name.endswith("__") and name not in _NAMED_BY_CALLERS:
             yield FunctionUse(file, function, f"{os.path.basename(file)}: {name}")  # its callers cannot be found
         for use in uses_of(self._draft, file, function):
-            tree = self._draft.tree(use.file)
-            around = [use.node, *tree.ancestors(use.node)]
-            if not any(self._is_recorded(tree, use.file, one) for one in around):
+            if not self._runs_at(self._draft.tree(use.file), use.file, use.node):
                 yield use
+
+    def _runs_at(self, tree: SyntaxTree, file: str, node: cst.CSTNode) -> bool:
+        """Whether a function that is named at a node was called there, and nothing is left that may call it again."""
+        inner = node
+        for up in (node, *tree.ancestors(node)):
+            if self._is_recorded(tree, file, up):
+                return not isinstance(inner, cst.Arg) or self._only_calls(file, up, inner)
+            if isinstance(up, cst.Call) and isinstance(inner, cst.Arg) and not is_partial(tree, up):
+                return False
+            inner = up
+        return False
+
+    def _only_calls(self, file: str, call: cst.CSTNode, argument: cst.Arg) -> bool:
+        """Whether the user's function that gets another one as an argument only calls it, at places that ran."""
+        assert isinstance(call, cst.Call)
+        for function in functions_of(self._draft, file, call.func):
+            names = parameters_of(function.node)
+            own = isinstance(function.node, cst.FunctionDef) and function.node.name.value in _CONSTRUCTORS
+            method = own or (isinstance(call.func, cst.Attribute) and names[:1] in (["self"], ["cls"]))
+            given = arguments_by_name(call.args, tuple(names[1:] if method else names)) or {}
+            name = next((name for name, one in given.items() if one is argument), None)
+            tree = self._draft.tree(function.file)
+            reads = [tree.parent(one) for one in variable_nodes(function.body) if one.value == name]
+            if name is None or not all(
+                isinstance(up, cst.Call) and self._is_recorded(tree, function.file, up) for up in reads
+            ):
+                return False
+        return True
 
     def _is_recorded(self, tree: SyntaxTree, file: str, node: cst.CSTNode) -> bool:
         if not isinstance(node, cst.Call | cst.Attribute | cst.Name):
@@ -189,14 +253,74 @@ class Callers:
 
 
 def _reads_set_again(tree: SyntaxTree, function: cst.FunctionDef) -> bool:
-    """Whether a function reads a variable of the file that is assigned several times, also below the function."""
+    """Whether a function reads a variable that may be set, or whose object may be changed, between two calls.
+
+    That is in a loop, in another function than the one of the variable, or below the function if it was set before.
+    """
+    codes = [function, *referenced_functions(tree, [function.body])]
+    read = {one for code in codes for one in _read_from_outside(tree, code)}
+    places: dict[str, list[tuple[cst.CSTNode, cst.CSTNode | None]]] = {}
+    for place in _changed_places(tree):
+        for name in variable_nodes(place):
+            for one in read.intersection(_assignments(tree, name)):
+                home = one.scope.node if isinstance(one.scope, FunctionScope) else None
+                places.setdefault(name.value, []).append((place, home))
+                break
+    return any(
+        is_repeated(tree, place)
+        or tree.around(place, cst.FunctionDef) is not home
+        or (tree.start(place) > tree.end(function) and (len(found) > 1 or not isinstance(place, cst.Name)))
+        for found in places.values()
+        for place, home in found
+    )
+
+
+def _read_from_outside(tree: SyntaxTree, function: cst.FunctionDef) -> Iterator[Assignment]:
+    """Yields what binds the variables that a function reads from outside of it, in this file."""
+    outside: list[Scope] = []
+    scope = tree.scope(function.body)
+    while scope is not None and scope.parent is not scope:
+        scope = scope.parent
+        outside.append(scope)
     for name in variable_nodes(function.body):
-        scope = tree.scope(name)
-        assigned = [one for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
-        plain = [one for one in assigned if isinstance(one.scope, GlobalScope)]
-        if len(plain) > 1 and any(tree.start(one.node) > tree.end(function) for one in plain):
+        yield from (one for one in _assignments(tree, name) if one.scope in outside)
+
+
+def _assignments(tree: SyntaxTree, name: cst.Name) -> list[Assignment]:
+    scope = tree.scope(name)
+    return [one for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
+
+
+def _changed_places(tree: SyntaxTree) -> list[cst.CSTNode]:
+    """Returns what the code of a file assigns to, and what it calls methods on that change a list or a dictionary."""
+    changing = [
+        call.func.value
+        for call in tree.nodes(cst.Call)
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _CHANGING
+    ]
+    return [*bound_targets(tree.module), *changing]
+
+
+def _may_object_change(tree: SyntaxTree, owner: cst.ClassDef, function: cst.FunctionDef) -> bool:
+    """Whether a method reads attributes that are set outside of the constructor, or the file copies an object."""
+    methods = {one.name.value: one for one in owner.body.body if isinstance(one, cst.FunctionDef)}
+    read, waiting = set[str](), [function]
+    while waiting:
+        for attribute in nodes_within(waiting.pop().body, cst.Attribute):
+            name = attribute.attr.value
+            if name not in read and isinstance(attribute.value, cst.Name) and attribute.value.value == "self":
+                read.add(name)
+                waiting += [methods[name]] if name in methods else []
+    inside = [methods[name] for name in _CONSTRUCTORS & methods.keys()]
+    for place in _changed_places(tree):
+        changed = {one.attr.value for one in nodes_within(place, cst.Attribute)} & read
+        if changed and all(tree.around(place, cst.FunctionDef) is not one for one in inside):
             return True
-    return False
+    return any(called_name(call) in _COPYING and len(call.args) - _keywords(call) == 1 for call in tree.nodes(cst.Call))
+
+
+def _keywords(call: cst.Call) -> int:
+    return sum(one.keyword is not None or bool(one.star) for one in call.args)
 
 
 def is_repeated(tree: SyntaxTree, node: cst.CSTNode) -> bool:
@@ -274,11 +398,24 @@ class SharedCalls:
                 return False
             case SetArgument(node=node, name="buffer_size"):
                 return node in self.pipeline and self.pipeline[node].op == "prefetch"
-            case SetArgument(name=name):
-                return name in _ONLY_SPEED
+            case SetArgument(node=node, name=name):
+                return name in _ONLY_SPEED and self._may_all_run_in_parallel(node, rewrite)
             case ReplaceFunction(node=node, form=FunctionVariant.BRANCHING):
                 return self._select_alike(node)
         return False
+
+    def _may_all_run_in_parallel(self, node: str, rewrite: Rewrite) -> bool:
+        """Whether other functions that the same call gets are of a kind that the rewrite allows, as far as it ran."""
+        mine = next((one for one in self.pipeline if one.id == node), None)
+        site = _site_key(mine.location) if mine is not None else None
+        digest = mine.function.digest if mine is not None and mine.function is not None else ""
+        draws = rewrite.safety is Safety.STATISTICAL
+        return all(
+            one.function.digest == digest or one.function.stateless or (draws and one.function.only_draws)
+            for other in self.other_pipelines
+            for one in other
+            if one.function is not None and site is not None and _site_key(one.location) == site
+        )
 
     def _select_alike(self, node: str) -> bool:
         """Whether all functions that the call of a map has traced may compute only the arrays that they select.

@@ -133,12 +133,17 @@ def unused_name(tree: SyntaxTree, *candidates: str) -> str:
 
 def bound_names(node: cst.CSTNode) -> set[str]:
     """Returns every name that a statement may bind, including nested statements."""
-    targets = [getattr(one, _BOUND[type(one)]) for one in nodes_within(node, *_BOUND)]
     imported = nodes_within(node, cst.ImportAlias)
     return {
-        *(name for target in targets if target is not None for name in variable_names(target)),
+        *(name for target in bound_targets(node) for name in variable_names(target)),
         *(alias.evaluated_alias or alias.evaluated_name.partition(".")[0] for alias in imported),
     }
+
+
+def bound_targets(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """Returns what a piece of code assigns to: names, and attributes and items of objects."""
+    targets = (getattr(one, _BOUND[type(one)]) for one in nodes_within(node, *_BOUND))
+    return [one for one in targets if one is not None]
 
 
 _BOUND: Mapping[type[cst.CSTNode], str] = {
@@ -184,6 +189,11 @@ def runs_once(tree: SyntaxTree, node: cst.CSTNode, statement: Statement) -> bool
 def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.FunctionDef | None:
     """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
     return tree.around(node, cst.FunctionDef) if tree.around(node, *NOT_RUN_ONCE) is None else None
+
+
+def ends_function(statement: cst.CSTNode) -> bool:
+    """Whether a statement, or the last one on its line, returns or raises."""
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return | cst.Raise)
 
 
 def block_index(statement: Statement) -> int:

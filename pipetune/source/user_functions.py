@@ -14,8 +14,8 @@ from libcst.metadata import Assignment, ImportAssignment
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Draft
-from pipetune.source.statements import variable_nodes
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.statements import bound_targets, variable_nodes
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 
 
 def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst.FunctionDef] | None:
@@ -24,6 +24,15 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst
     other = _file_of(package, importer=file, levels=levels) if package or levels else None
     made = _functions_named(original, draft.tree(other).module.body) if other is not None else []
     return (other, made[-1]) if other is not None and made else None
+
+
+def imported_variable(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst.Name] | None:
+    """Returns the user's file that assigns an imported variable, and its name there; None if there is not one."""
+    package, levels, original = _import_of(draft.tree(file), name) or ("", 0, "")
+    other = _file_of(package, importer=file, levels=levels) if package or levels else None
+    targets = bound_targets(draft.tree(other).module) if other is not None else []
+    found = [one for one in targets if isinstance(one, cst.Name) and one.value == original]
+    return (other, found[0]) if other is not None and len(found) == 1 else None
 
 
 def _functions_named(name: str, body: Iterable[cst.CSTNode]) -> list[cst.FunctionDef]:
@@ -132,7 +141,10 @@ def method_of_attribute(tree: SyntaxTree, attribute: cst.Attribute) -> cst.Funct
 
 
 def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> bool:
-    """Whether an attribute belongs to a module that is not the user's, or to an object returned by such a module."""
+    """Whether an attribute belongs to a module that is not the user's, or to an object returned by such a module.
+
+    What some modules of Python return may be an object of the user.
+    """
     tree = draft.tree(file)
     root: cst.BaseExpression = attribute
     while isinstance(root, cst.Attribute):
@@ -142,7 +154,12 @@ def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> b
         return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
     made = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
     called = made.func if isinstance(made, cst.Call) else None
+    if called is None or {one.partition(".")[0] for one in tree.imported_names(called)} & _RETURN_USERS_OBJECTS:
+        return False
     return isinstance(called, cst.Attribute) and is_library_attribute(draft, file, called)
+
+
+_RETURN_USERS_OBJECTS = frozenset({"builtins", "copy", "dataclasses", "functools", "pickle", "types"})
 
 
 def functions_of(
@@ -206,12 +223,17 @@ def _functions_of_name(
 def functions_referenced(draft: Draft, function: UserFunction, known: Sequence[UserFunction]) -> list[UserFunction]:
     """Returns the user's functions that the body of `function` refers to, without those in `known`."""
     found: list[UserFunction] = []
-    references = _References()
-    function.body.visit(references)
-    for reference in references.found:
+    for reference in names_read(function.body):
         named = functions_of(draft, function.file, reference)
         found += [one for one in named if all(one.node is not other.node for other in (*known, *found))]
     return found
+
+
+def names_read(code: cst.CSTNode) -> list[cst.Name | cst.Attribute]:
+    """Returns the names and attributes in a piece of code; for `a.b.c` only the whole."""
+    references = _References()
+    code.visit(references)
+    return references.found
 
 
 class _References(cst.CSTVisitor):
@@ -307,6 +329,19 @@ def _uses_of_name(
     return found
 
 
+def is_read_by_others(draft: Draft, file: str, name: str) -> bool:
+    """Whether another of the user's files may read a variable of this file."""
+    for other in _files_mentioning(draft, file, name):
+        try:
+            tree = draft.tree(other)
+        except CannotExpress:
+            continue
+        attributes = [one for one in tree.nodes(cst.Attribute) if one.attr.value == name]
+        if any(_imported_names(tree, name)) or not all(is_library_attribute(draft, other, one) for one in attributes):
+            return True
+    return False
+
+
 def _may_refer_to(tree: SyntaxTree, name: cst.Name, node: cst.FunctionDef | cst.ClassDef) -> bool:
     """Whether a name refers to a function or class, or may do so because it is bound more than once."""
     scope = tree.scope(name)
@@ -371,6 +406,24 @@ def _lookup_strings(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
         subscript = tree.around(one, cst.Subscript)
         if subscript is not None and re.search(r"(globals|locals|vars)\(|__dict__", tree.text(subscript.value)):
             yield one
+
+
+def is_exposed(function: cst.FunctionDef) -> bool:
+    """Whether a decorator may call the function with other arguments, or give it to other code."""
+    return any(_exposing_decorators(function))
+
+
+def is_set_elsewhere(draft: Draft, file: str, name: str) -> bool:
+    """Whether a variable of a file may be set as an attribute of the module, or be looked up by its name."""
+    for other in (file, *_files_mentioning(draft, file, name)):
+        try:
+            tree = draft.tree(other)
+        except CannotExpress:
+            continue
+        attributes = (one for target in bound_targets(tree.module) for one in nodes_within(target, cst.Attribute))
+        if any(one.attr.value == name for one in attributes) or any(_lookup_strings(tree, name)):
+            return True
+    return False
 
 
 def _exposing_decorators(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:

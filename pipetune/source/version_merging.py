@@ -11,7 +11,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Draft, FunctionKey
 from pipetune.source.source_files import line_end, line_start, newline_of
-from pipetune.source.statements import first_line_start, last_line_end, negate
+from pipetune.source.statements import ends_function, first_line_start, last_line_end, negate
 from pipetune.source.syntax_tree import SyntaxTree
 
 
@@ -200,7 +200,7 @@ def _merge_lines(
         start = line.start if position else line.start + blank
         kept = _string_line_starts(line.tree, start, line.end)
         pieces.copy(line.tree.code, start, line.end, indentation=line.tree.indentation_unit, unindented=kept)
-    leaves = bool(added) and _returns_or_raises(added[-1].statement)
+    leaves = bool(added) and ends_function(added[-1].statement)
     if removed and not leaves:
         pieces.add(indentation + (b"else:" if added else b"if " + negate(test).encode() + b":") + newline)
     for position, line in enumerate(removed):
@@ -323,10 +323,6 @@ def _string_line_starts(tree: SyntaxTree, start: int, end: int) -> list[int]:
                 inside.append(at)
                 at = line_end(tree.code, at)
     return inside
-
-
-def _returns_or_raises(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return | cst.Raise)
 
 
 def _lines(tree: SyntaxTree, block: cst.IndentedBlock) -> list[_StatementLines]:

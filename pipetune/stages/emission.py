@@ -7,12 +7,15 @@ from dataclasses import replace
 
 from pipetune.core.distribution import VALIDATION_DATA
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits
+from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.session import DatasetResult, PatchResult, Session
+from pipetune.core.results import RunFailed
+from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
 from pipetune.equality import compare
 from pipetune.measure import machine
 from pipetune.measure.shuffles import with_buffers
 from pipetune.pipelines.replay import replay
+from pipetune.search.equality import allows
 from pipetune.source.emit import Emission, emit, emit_more
 from pipetune.source.own_place import validates_at
 from pipetune.source.patch_application import digest_of
@@ -23,23 +26,30 @@ from pipetune.stages.shared_calls import SharedCallTrials, translate_rewrite
 from pipetune.stages.study import Study
 from pipetune.timing.windows import host_part
 
+_PART_DIFFERS = "Without the other rewrites of the plan, it could not be shown to yield the same data."
 _DIGESTS = 32  # elements whose digests the patched source must reproduce
 _DIGEST_SECONDS = 1.0  # by judgement: less leaves few digests of slow input to compare, more delays the patch, twice
 
 
 def make_patch(study: Study, plan: Plan) -> PatchResult:
     """Returns the plan as a diff of the user's files, and stores it in the session as its patch."""
-    patch = diff_of(study, plan)
+    compared = study.journal.session.plan
+    patch = diff_of(study, plan, compared=compared is not None and compared.key == plan.key)
     study.journal.update(patch=patch)
     return patch
 
 
-def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True, tries_others: bool = True) -> PatchResult:
+def diff_of(
+    study: Study, plan: Plan, *, compared: bool = True, will_be_run: bool = True, tries_others: bool = True
+) -> PatchResult:
     """Returns the plan as a diff of the user's files; for rewrites that source cannot express, it gives the reason.
+
+    A part of the plan is compared with the original as the whole was; if it is not the same data, it is not written.
 
     Args:
         study: the analysis.
         plan: what the patch is to say.
+        compared: whether the whole plan was compared with the original.
         will_be_run: whether the patched script will be verified, and needs digests of the elements that it must yield.
         tries_others: whether calls that make other datasets too may be changed where these are compared and measured,
             some seconds each; else such calls stay as they are.
@@ -50,6 +60,10 @@ def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True, tries_others:
         may_share = shared.may_change if tries_others else None
         emission = emit(subject.source.pipeline, plan, other_pipelines=shared.pipelines, may_share=may_share)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
+        whole = compared and len(covered.rewrites) == len(plan.rewrites)
+        if covered.rewrites and not whole and not _is_proven(study, covered):
+            left_out = tuple(Rejection(one.rule, one.node, _PART_DIFFERS) for one in covered.rewrites)
+            emission = Emission({}, (), (*emission.not_covered, *left_out))
         patch = replace(
             patch_of(study, emission, plan),
             shared=tuple(key for key in emission.covered if key in shared.accepted),
@@ -57,6 +71,14 @@ def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True, tries_others:
         )
         journal.add_notes(*emission.notes, *shared.notes)
     return patch
+
+
+def _is_proven(study: Study, plan: Plan) -> bool:
+    """Whether a plan is shown to yield the same data."""
+    try:
+        return allows(study.runner.compare(plan), plan)
+    except (RunFailed, PipetuneError):
+        return False
 
 
 def patch_of(study: Study, emission: Emission, plan: Plan) -> PatchResult:

@@ -645,6 +645,16 @@ def load(rows, kind):
 fit(load(X, 2))
 #! one of several functions
 
+#: a function that makes two input functions | vectorized map
+def make_input_fn(rows, size=4):
+    def input_function():
+        return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0).batch(size)
+    return input_function
+train_input_fn, check_input_fn = make_input_fn(X), make_input_fn(X[:6])
+fit(train_input_fn())
+evaluate(check_input_fn())
+#! is also referenced at
+
 #: a comprehension over the splits: a cache for one | cached map
 def dataset(rows):
     return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0).batch(4)

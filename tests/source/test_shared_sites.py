@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.core.edits import Insert, Move, Plan, Remove, Safety, SetArgument, SetOption, apply_edits
+from pipetune.core.functions import FunctionFacts
 from pipetune.source.emit import emit
 from tests.source.recorder import plan, record, recorded, shape, spelled_out
 
@@ -46,6 +47,16 @@ def test_speed_may_change_for_all_datasets(pipelines, edit):
     assert train["n2"].shared == 2
     emission = emit(train, plan(edit))
     assert emission.covered and "makes 2 datasets" in emission.notes[0]
+
+
+@pytest.mark.parametrize(("draws", "safety", "both"), [(False, 0, True), (True, 0, False), (True, 1, True)])
+def test_other_function_of_the_same_call_must_allow_parallel_calls_too(pipelines, draws, safety, both):
+    train, validate = pipelines(HELPER)
+    other = FunctionFacts("other", "drawing", random=draws)
+    nodes = tuple(replace(node, function=other) if node.op == "map" else node for node in validate)
+    edits = plan(SetArgument("n2", "num_parallel_calls", 2), safety=Safety(safety))
+    emission = emit(train, edits, other_pipelines=[replace(validate, nodes=nodes)])
+    assert ("rule=True" not in written(emission)) is both
 
 
 DATA = [

@@ -202,6 +202,55 @@ def test():
     return make(5)()
 """
 
+READING = """def make():
+    return range(n).map(abs).batch(2)
+train(make())
+def test(): return make()
+"""
+OF_ONE_CALL = ("def make(rule=False):", "train(make(rule=True))", "def test(): return make()")
+OF_ONE_BUILD = ("    def build(self, rule=False):", "train(data.build(rule=True))", "    return data.build()")
+
+IDLE = """def flipped(ds, flip):
+    if flip:
+        ds = ds.map(len)
+    return ds
+ds = range(9).map(abs)
+ds = flipped(ds, 9 * 0)
+ds = ds.batch(2)
+train(ds)
+"""
+
+FLAGGED = """flip = False
+ds = range(9)
+ds = ds.map(abs)
+if flip:
+    ds = ds.map(len)
+ds = ds.batch(2)
+train(ds)
+"""
+
+DRAWING = """def moved(x):
+    return x + tf.random.uniform([])
+def noisy(x, flip):
+    if flip:
+        x = moved(x)
+    return x
+train(range(9).map(lambda x: noisy(x, 9 * 0)).batch(2))
+"""
+
+VARIABLE = """mapped = range(9).map(abs)
+ds = mapped.batch(2)
+train(ds)
+"""
+
+PASSED = """def build(n):
+    return range(n).map(abs).batch(2)
+def work(make):
+    train(make(9))
+    return lambda: make(5)
+work(build)
+"""
+
 SCRIPTS = [
     Script("a function chosen by a name, of which the other ran in no test",
      CHOOSING.replace("FUNCTION", "chosen = abs if training else int"), BEHIND_THE_BATCH, "which of the two functions"),
@@ -279,6 +328,63 @@ SCRIPTS = [
      ("train(prepare(range(9)).batch(2).cache())",)),
     Script("a cache behind a helper that is told by a variable", TOLD.replace("(9)", "(9), 9 * 0"),
      (Insert("batch", "cache", "c"),), "in another function"),
+    Script("a cache behind a helper that is told by a partial", "import functools\n" + TOLD.partition("train")[0]
+     + "told = functools.partial(prepare, flip=9 * 0)\ntrain(told(range(9)).batch(2))\n",
+     (Insert("batch", "cache", "c"),), "in another function"),
+    Script("a cache behind a helper that has added nothing", IDLE, (Insert("batch", "cache", "c"),),
+     "in another function"),
+    Script("a cache behind a helper that is told to add nothing", IDLE.replace("9 * 0", "False"),
+     (Insert("batch", "cache", "c"),), ("ds = ds.batch(2).cache()",)),
+    Script("a cache behind a helper that has added nothing, in a chain",
+     IDLE.replace("ds = flipped", "ds = ds.map(int)\nds = flipped").replace("9 * 0)\nds = ds", "9 * 0)"),
+     (Insert("batch", "cache", "c"),), "in another function"),
+    Script("a cache behind a function to apply that has added nothing",
+     IDLE.replace("flipped(ds, 9 * 0)", "ds.apply(lambda one: flipped(one, 9 * 0))"), (Insert("batch", "cache", "c"),),
+     "in another function"),
+    Script("a cache behind a method that has added nothing", METHODS.replace(
+     "    def decode", "    def flipped(self, ds):\n        if self.n < 0:\n            ds = ds.map(len)\n"
+     "        return ds\n    def decode").replace(BATCH, "        self.dataset = self.flipped(self.dataset)\n" + BATCH),
+     (Insert("batch", "cache", "c"),), "in another function"),
+    Script("a cache behind a helper with the name of a method, below a skipped branch",
+     "def take(ds):\n    return ds.take(5)\nraw = range(9).map(abs)\nif not raw:\n    raw = raw.map(len)\n"
+     "ds = take(raw)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
+     "Above the cache is a condition"),
+    Script("a cache behind a skipped branch of the script that a literal decides", FLAGGED,
+     (Insert("batch", "cache", "c"),), ("ds = ds.batch(2).cache()",)),
+    Script("a cache behind a skipped branch of the script that a literal decided before",
+     FLAGGED.replace("ds = range", "flip = flip or not range\nds = range"), (Insert("batch", "cache", "c"),),
+     "Above the cache is a condition"),
+    Script("a cache behind a skipped branch of the script that a function may decide",
+     FLAGGED.replace("ds = range", "def choose():\n    global flip\n    flip = True\nds = range"),
+     (Insert("batch", "cache", "c"),), "Above the cache is a condition"),
+    Script("a cache behind a function with draws below a condition", DRAWING, (Insert("batch", "cache", "c"),),
+     "draws in another run"),
+    Script("a cache behind a function with draws below a condition that a literal decides",
+     DRAWING.replace("9 * 0", "False"), (Insert("batch", "cache", "c"),),
+     ("train(range(9).map(lambda x: noisy(x, False)).batch(2).cache())",)),
+    Script("a cache behind a function with draws, as a partial with a literal", "from functools import partial\n"
+     + DRAWING.replace("lambda x: noisy(x, 9 * 0)", "partial(noisy, flip=False)"), (Insert("batch", "cache", "c"),),
+     ("train(range(9).map(partial(noisy, flip=False)).batch(2).cache())",)),
+    Script("a cache behind a function with draws behind a return", DRAWING.replace(
+     "    if flip:\n        x = moved(x)\n    return x", "    if not flip:\n        return x\n    return moved(x)"),
+     (Insert("batch", "cache", "c"),), "draws in another run"),
+    Script("a cache behind a function with draws that the caller of a helper decides",
+     DRAWING.replace("train(range(9).map(lambda x: noisy(x, 9 * 0)).batch(2))", "def make(n, kind):\n"
+     "    flip = kind == 1\n    ds = range(n).map(lambda x: noisy(x, flip))\n    return ds.batch(2)\n"
+     "train(make(9, 0))"),
+     (Insert("batch", "cache", "c"),), ("    return ds.batch(2).cache()",)),
+    Script("a cache behind a function that the caller of a helper chooses", DRAWING.replace(
+     "train(range(9).map(lambda x: noisy(x, 9 * 0)).batch(2))", "def make(n, function):\n"
+     "    return range(n).map(function).batch(2)\ntrain(make(9, moved if 9 * 0 else abs))"),
+     (Insert("batch", "cache", "c"),), "draws in another run"),
+    Script("a cache behind a loop over functions that other runs add to", DRAWING.partition("train")[0]
+     + LOOPED.replace("steps = [abs, abs, abs]", "steps = [abs]\nif 9 * 0:\n    steps.append(moved)"),
+     (Insert("batch", "cache", "c"),), "draws in another run"),
+    Script("a cache behind a loop over functions", LOOPED.replace(", abs, abs", ""), (Insert("batch", "cache", "c"),),
+     ("ds = ds.batch(2).cache()",)),
+    Script("a cache behind a function by a name that another run assigns again", DRAWING.partition("train")[0] +
+     "chosen = abs\nif 9 * 0:\n    chosen = moved\ntrain(range(9).map(lambda x: chosen(x)).batch(2))\n",
+     (Insert("batch", "cache", "c"),), "draws in another run"),
     Script("a cache in front of what only one dataset goes on with, below a skipped branch",
      FLAGS.replace("    if training", "    if not ds:\n        ds = ds.map(len)\n    if training"),
      (Insert("map#0", "cache", "c"),), ("    if rule:", "        ds = ds.cache()", "    if not ds:")),
@@ -332,8 +438,64 @@ SCRIPTS = [
      ("    def build(self, rule=False):", "train(Data(9).build(rule=True))", "    return Data(5).build()")),
     Script("a method of the same object, later", ONE_OBJECT, (Insert("map", "cache", "c"),),
      ("    def build(self):", "        ds = range(self.n).map(abs).cache()")),
+    Script("a method of the same object, which is changed, later",
+     ONE_OBJECT.replace("    return data", "    data.n = 5\n    return data"), (Insert("map", "cache", "c"),),
+     OF_ONE_BUILD),
+    Script("a method of the same object, which reads by another method what a third one sets, later",
+     ONE_OBJECT.replace("range(self.n)", "range(self.size())").replace("    def build", "    def size(self):\n"
+     "        return self.n\n    def smaller(self):\n        self.n = 5\n    def build"),
+     (Insert("map", "cache", "c"),), ("    def build(self, rule=False):", "train(data.build(rule=True))")),
+    Script("a method of an object that is copied, later", "import copy\n" + ONE_OBJECT.replace(
+     "    return data", "    return copy.copy(data)"), (Insert("map", "cache", "c"),),
+     ("    def build(self, rule=False):", "train(data.build(rule=True))")),
+    Script("a method of an object that is copied and changed, later", "import copy\n" + ONE_OBJECT.replace(
+     "    return data", "    other = copy.copy(data)\n    other.n = 5\n    return other"),
+     (Insert("map", "cache", "c"),),
+     ("    def build(self, rule=False):", "train(data.build(rule=True))", "    return other.build()")),
+    Script("a function that reads a variable, which another function sets, later",
+     "n = 9\ndef choose():\n    global n\n    n = 5\n" + READING, (Insert("map", "cache", "c"),), OF_ONE_CALL),
+    Script("a function that reads an item, which is set again, later", ("n = {0: 9}\n" + READING).replace(
+     "range(n)", "range(n[0])").replace("def test", "n[0] = 5\ndef test"), (Insert("map", "cache", "c"),), OF_ONE_CALL),
+    Script("a function that reads what a loop sets", READING.replace("train(make())\n",
+     "for n in (9, 5):\n    if n == 9: train(make())\n"), (Insert("map", "cache", "c"),), ("def make(rule=False):",)),
+    Script("a function that reads a variable around it, which is set again, later", "def main():\n    n = 9\n"
+     "    def make():\n        return range(n).map(abs).batch(2)\n    train(make())\n    n = 5\n    return make()\n"
+     "main()\n",
+     (Insert("map", "cache", "c"),), ("    def make(rule=False):", "    train(make(rule=True))", "    return make()")),
+    Script("a function within one that is called once", INPUT_FUNCTION.partition("def test")[0],
+     (Insert("map", "cache", "c"),), ("        return range(n).map(abs).cache().batch(2)",)),
+    Script("a function that another one gets, and calls again, later", PASSED, (Insert("map", "cache", "c"),),
+     "is also referenced at"),
+    Script("a function that another one gets, and calls once", PASSED.replace("make(5)", "4"),
+     (Insert("map", "cache", "c"),), ("    return range(n).map(abs).cache().batch(2)",)),
+    Script("a function that an object keeps", "class Trainer:\n    def __init__(self, make):\n"
+     "        self.make = make\n    def run(self):\n        train(self.make(9))\n        return lambda: self.make(5)\n"
+     "def build(n):\n    return range(n).map(abs).batch(2)\nTrainer(build).run()\n", (Insert("map", "cache", "c"),),
+     "is also referenced at"),
+    Script("a lambda that a function gets, and calls again, later",
+     PASSED.replace("work(build)", "work(lambda n: range(n).map(abs).batch(2))"), (Insert("map", "cache", "c"),),
+     "is also referenced at"),
+    Script("a lambda in a list", "makers = [lambda n: range(n).map(abs).batch(2)]\ntrain(makers[0](9))\n"
+     "def test(): return makers[0](5)\n", (Insert("map", "cache", "c"),), "is also referenced at"),
+    Script("a lambda with a name and a type", "make: object = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\n"
+     "def test(): return make(5)\n", (Insert("map", "cache", "c"),), "is also referenced at"),
     Script("a function within one that is called again, later", INPUT_FUNCTION, (Insert("map", "cache", "c"),),
      "is also referenced at"),
+    Script("a map of a variable that a function above reads", "def later():\n    return mapped.batch(3)\n" + VARIABLE,
+     BEHIND_THE_BATCH, "mapped is also read elsewhere"),
+    Script("a map of a variable that has the name of a parameter above", "def later(mapped):\n"
+     "    return mapped.batch(3)\n" + VARIABLE, BEHIND_THE_BATCH, ("ds = mapped.batch(2).map(abs)",)),
+    Script("a map of a global variable of a function", "def build():\n    global mapped, ds\n"
+     "    mapped = range(9).map(abs)\n    ds = mapped.batch(2)\nbuild()\ntrain(ds)\nprint(mapped)\n", BEHIND_THE_BATCH,
+     "mapped is also read elsewhere"),
+    Script("a map of a variable that a function within reads", "def main():\n    def later():\n"
+     "        return mapped.batch(3)\n    mapped = range(9).map(abs)\n    ds = mapped.batch(2)\n    train(ds)\n"
+     "main()\n", BEHIND_THE_BATCH, "mapped is also read elsewhere"),
+    Script("a map of a variable of a class", "class Data:\n    mapped = range(9).map(abs)\n    ds = mapped.batch(2)\n"
+     "train(Data.ds)\nprint(Data.mapped)\n", BEHIND_THE_BATCH, "mapped is also read elsewhere"),
+    Script("a cache behind a helper that may return none", BOTH.replace("    return range(n)", "    if n < 3:\n"
+     "        return None\n    return range(n)"), (Insert("batch", "cache", "c"),),
+     ("def make(n, rule=False):", "train(make(9, rule=True))")),
     Script("flags: what both pass keeps its order and goes faster", FLAGS, (SetArgument("map#0", PARALLEL, 4),),
      ("    ds = ds.map(abs, num_parallel_calls=4)",), both=True),
     Script("shuffled and repeated in front of a map", REPEATED, CACHED_BEFORE, CACHED_THERE),
@@ -449,6 +611,19 @@ def test_script_is_patched_or_refused_as_expected(tmp_path, script):
     assert shape(patched.pipeline()) == shape(apply_edits(pipeline, edits))
     for other in others:
         assert (shape(patched.pipeline("validate")) != shape(other)) is script.both
+
+
+@pytest.mark.parametrize(
+    ("other", "reads"),
+    [("from sample import mapped\nprint(mapped)\n", True), ("import sample\nprint(sample.mapped)\n", True),
+     ("from sample import ds\nmapped = ds\nprint(mapped)\n", False)],
+)  # fmt: skip
+def test_variable_that_another_module_reads_keeps_its_value(tmp_path, other, reads):
+    (tmp_path / "other.py").write_text(other)
+    _, recorder = recorded(tmp_path, spelled_out(HEAD + VARIABLE))
+    pipeline = recorder.pipeline()
+    emission = emit(pipeline, plan(*(resolved(pipeline, edit) for edit in BEHIND_THE_BATCH)))
+    assert bool(emission.files) is not reads
 
 
 def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):

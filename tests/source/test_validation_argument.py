@@ -39,6 +39,8 @@ CACHE = Insert("n2", "cache", "c", {"filename": ""})
         ('val = data["test"]\nif not val:\n    val = val.map(len)\n'
          'Model().fit(data["train"], validation_data=val)', ""),
         ('Model().fit(data["train"], validation_data=data["test"] if data else None)', ""),
+        ('val = data["test"] if data else None\nModel().fit(data["train"], validation_data=val)', ""),
+        ('val = None\nif data:\n    val = data["test"]\nModel().fit(data["train"], validation_data=val)', ""),
         ('Model().fit(data["train"], **{"validation_data": data["test"]})', ""),
         ('Model().fit(data["train"], None, 3)\nModel().fit(data["train"], data["test"])', ""),
         ('Model().fit(data["train"], validation_data=data["test"])\n'
