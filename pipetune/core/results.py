@@ -80,7 +80,6 @@ class Window:
     first_seconds: float  # until the first element, not included in the other times
     converged: bool = True  # False: AUTOTUNE's parameters were still moving
     wait_seconds: float | None = None  # spent waiting for input; None: the consumer does not show it
-    exhausted: bool = False  # the data ran out before the window was full
     intervals: tuple[float, ...] = ()  # seconds between the last elements of an input window
     pause: Pause | None = None  # of the input, if it comes in bursts; in an input window
     compile_seconds: float = 0.0  # part of `wall_seconds` spent tracing or compiling a new shape
@@ -182,7 +181,7 @@ class Trial:
     predicted: float | None = None  # examples per second, input alone
     measured: float | None = None  # examples per second, input alone; None if it was not run alone
     windows: tuple[WindowPair, ...] = ()  # the windows of `ratios`; only for confirmation and verification
-    usable_cores: tuple[float | None, float | None] = (None, None)  # by it, by what it was compared with; None: unknown
+    usable_cores: tuple[float | None, float | None] = (None, None)  # by it, by the original; None: unknown
 
 
 class RunFailed(Exception):

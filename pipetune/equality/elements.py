@@ -203,6 +203,8 @@ def _hash(component: Any, *, normalize_zeros: bool = False) -> str:
         content = b"".join(len(text).to_bytes(8, "big") + text for text in texts)
     else:
         if component.dtype.is_floating or component.dtype.is_complex:
+            if component.dtype.is_complex:  # its real and imaginary parts: one may be NaN, and the other a number
+                array = np.stack([array.real, array.imag])
             nan = array != array
             if nan.any():
                 array = np.where(nan, np.asarray(np.nan, array.dtype), array)

@@ -437,7 +437,9 @@ class PairedRuns:
         if few:
             return recordings.evenly_spaced(self.expanding_elements)
         count = min(len(recording), self.count)
-        return recordings.first_elements(count if self._exact_count else self._with_last_batch(count))
+        count = count if self._exact_count else self._with_last_batch(count)
+        # Of the data, from start to end: a sample may be longer than what is served, or have become too long.
+        return recordings.first_elements(count) if recording.generated else recordings.evenly_spaced(count)
 
     def _with_last_batch(self, count: int) -> int:
         """Returns the largest number of elements up to `count` whose last batch is as the comparison needs it."""

@@ -275,7 +275,10 @@ class EqualityProof:
             return []
         proof = EqualityProof(runs)
         runs.use_elements(region.start, elements)
-        for rows, count in (runs.last_batches() or {0: len(elements)}).items():
+        counts = runs.last_batches()
+        if max((rows + count for rows, count in counts.items()), default=0) < len(elements):
+            counts[0] = len(elements)  # batches are small, or larger than all elements: the others are left out there
+        for rows, count in counts.items():
             runs.use_elements(region.start, generated_inputs.roll_rows(elements, by=rows))
             with runs.exact_sample(count):
                 failure = proof._generated_difference()

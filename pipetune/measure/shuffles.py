@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -46,10 +47,14 @@ def with_smaller_shuffles(pipeline: Pipeline, sizes: Mapping[str, int]) -> Pipel
     return apply_edits(pipeline, edits)
 
 
-def cut_buffers(source: live.LivePipeline) -> CutBuffers:
+def cut_buffers(source: live.LivePipeline, counts: Mapping[str, int] = MappingProxyType({})) -> CutBuffers:
     """Returns the pipeline with every shuffle buffer cut that takes long to fill; draws some elements to see which do.
 
     The buffer of a shuffle upstream of a cache is not cut: what is in the cache would have to be computed anew.
+
+    Args:
+        source: the live pipeline.
+        counts: elements per epoch by node id, for operators that were counted: a buffer holds no more.
     """
     cut = CutBuffers(source)
     for node in source.pipeline:
@@ -57,7 +62,8 @@ def cut_buffers(source: live.LivePipeline) -> CutBuffers:
             continue
         if any(below.op in ("cache", "snapshot") for below in source.pipeline.downstream(node.id)):
             continue
-        size, rows = node.argument("buffer_size"), source.pipeline[node.inputs[0]].cardinality
+        size, above = node.argument("buffer_size"), source.pipeline[node.inputs[0]]
+        rows = counts.get(above.id, above.cardinality)
         if not isinstance(size, int) or size <= _FEWEST_ELEMENTS:
             continue
         size = min(size, rows) if rows > 0 else size

@@ -306,7 +306,7 @@ class Meter:
             measure = partial(self.runner.input_window, plan, seconds=seconds, warmup_seconds=warm_up)
             window = self._timed(plan, "screening" if short else unit, part, measure)
             not_converged = plan.key in self.not_converged or self._original_not_converged
-            if short or window.converged or window.exhausted or not_converged:
+            if short or window.converged or not_converged:
                 return window  # a short one screens only, and never becomes a result
             if warm_up >= LONGEST_WARM_UP * self._warmup_seconds:
                 self.not_converged.append(plan.key)

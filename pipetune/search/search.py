@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -236,44 +237,47 @@ def _why_not_inside(inside: SearchState) -> str:
 def _find_candidate(state: SearchState) -> None:
     """Keeps the plan that most probably gains, though none was proven: of those likely to, the one that gains most.
 
-    It must yield the same data. What is not compared yet is compared in the time that nothing has to be verified in.
+    What is likely by windows goes before what the cost model alone expects. The plan must yield the same data; what is
+    not compared yet is compared in the time that nothing has to be verified in.
     """
-    known = [(state.gains.attainable(plan), plan) for plan in open_plans(state)]
-    known = [
-        (gain, plan)
-        for gain, plan in known
-        if gain.probability >= NOTHING_BELOW and not _whole_showed_less(state, plan, gain)
-    ]
-    known.sort(key=lambda one: (min(one[0].probability, LIKELY_FROM), one[0].mean), reverse=True)
-    for gain, plan in known:
-        cost = state.gate.cost(state.budget.usual_seconds(COMPARISON))
+    known = [_candidate(plan, gain, state) for plan in open_plans(state) if (gain := _worth_keeping(plan, state))]
+    known.sort(key=lambda one: (one.likely, min(one.probability, LIKELY_FROM), one.gain.median), reverse=True)
+    for candidate in known:
+        plan, cost = candidate.plan, state.gate.cost(state.budget.usual_seconds(COMPARISON))
         if state.gate.comparison(plan) is None and not state.budget.affords(Part.VERIFICATION, cost):
             continue
         if state.gate.equal(plan):
-            pairs = len(state.gains.pairs.get((plan.key, state.base.key), ()))
-            state.candidate = Candidate(
-                plan,
-                gain=replace(gain.interval, pairs=pairs),
-                probability=gain.probability,
-                unit=state.unit,
-                why=_why_unproven(pairs, state),
-                comparison=state.gate.comparison(plan),
-            )
+            state.candidate = replace(candidate, comparison=state.gate.comparison(plan))
             return
 
 
-def _whole_showed_less(state: SearchState, plan: Plan, gain: Evidence) -> bool:
-    """Whether pairs of a plan with more in it showed less than is expected of this one, which has not been raced.
+def _candidate(plan: Plan, gain: Evidence, state: SearchState) -> Candidate:
+    pairs = len(state.gains.pairs.get((plan.key, state.base.key), ()))
+    interval, why = replace(gain.interval, pairs=pairs), _why_unproven(pairs, state)
+    return Candidate(plan, gain=interval, probability=gain.probability, unit=state.unit, why=why)
 
-    A part gains no more than the whole, unless the rest is predicted to lose.
+
+def _worth_keeping(plan: Plan, state: SearchState) -> Evidence | None:
+    """Returns what is known of the gain of a plan; None if it hardly gains, or races of others contradict it.
+
+    Of a plan that was not raced itself less is known than of one that was. A part gains no more than a raced plan with
+    more in it, unless the rest is predicted to lose; and a plan gains no more than a raced part of it together with
+    what the rest is expected to add to that.
     """
-    raced = [trial for trial in state.trials if trial.kind == "search" and len(trial.ratios) >= FEWEST_PAIRS]
-    if any(trial.plan.key == plan.key for trial in raced):
-        return False
+    gains, gain = state.gains, state.gains.attainable(plan)
+    raced = [one.plan for one in state.trials if one.kind == "search" and len(one.ratios) >= FEWEST_PAIRS]
+    if gain.probability < NOTHING_BELOW:
+        return None
+    if any(other.key == plan.key for other in raced):
+        return gain
     keys = {one.key for one in plan.rewrites}
-    wholes = [trial.plan for trial in raced if keys < {one.key for one in trial.plan.rewrites}]
-    gains = state.gains
-    return any(gains.of(whole).mean < gain.mean and gains.prior(whole, plan).mean >= 0.0 for whole in wholes)
+    for other in raced:
+        others = {one.key for one in other.rewrites}
+        if keys < others and gains.of(other).mean < gain.mean and gains.prior(other, plan).mean >= 0.0:
+            return None
+        if others < keys and math.exp(gains.of(other).expected + gains.of(plan, other).expected) < gain.interval.low:
+            return None
+    return gain
 
 
 def _why_unproven(pairs: int, state: SearchState) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.profile import LEAST_POSSIBLE_GAIN
@@ -141,7 +141,7 @@ class SearchState:
     @property
     def part(self) -> Part:
         """Whose time races may use: without a proven plan there is nothing to ablate."""
-        return Part.SEARCH if self.chosen or self.inside else Part.EXTENSION
+        return Part.SEARCH if self.chosen or (self.inside and self.runner.trains) else Part.EXTENSION
 
     def left(self) -> list[Rewrite]:
         """Returns the rewrites in play that neither failed nor were refused."""
@@ -192,6 +192,9 @@ class SearchState:
             expects_large_gain=any(self.expected_gain(plan) >= math.log(LARGE_GAIN) for plan in plans),
             yields=self._is_time_for_offers,
         )
+        if self.accepted is not None:  # what they were compared with may use more cores than the script as it is
+            original = self.accepted.usable_cores[1] if self.accepted.unit == self.unit else None
+            trials = tuple(replace(trial, usable_cores=(trial.usable_cores[0], original)) for trial in trials)
         self.note(*trials)
         for trial in trials:
             if trial.ratios:

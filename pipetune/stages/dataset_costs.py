@@ -182,8 +182,8 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
         found.append(
             Finding(
                 VALIDATION_INPUT,
-                f"The input of validation takes at least {100 * share:.0f} % of the time for training and validation: "
-                f"{two_digits(taken)} s of {two_digits(taken / share)} s.",
+                f"By its input alone, validation takes at least {100 * share:.0f} % of the time for training and "
+                f"validation: {two_digits(taken)} s of {two_digits(taken / share)} s.",
                 f"--dataset {result.pipeline.name} analyzes it."
                 + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
                 result.file or None,

@@ -26,12 +26,13 @@ from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import Cost, DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
 from pipetune.measure.memory import MemorySamples, sample_memory
-from pipetune.measure.shuffles import cut_buffers
+from pipetune.measure.shuffles import CutBuffers, cut_buffers
 from pipetune.measure.stall import Stall, measure_stall
 from pipetune.model.bottleneck import diagnose, output_buffer
 from pipetune.model.memory import added_bytes, growth
 from pipetune.model.segments import fused_map_batch_pairs
 from pipetune.pipelines import graph_passes
+from pipetune.pipelines.element_counting import count_elements
 from pipetune.stages.study import Study
 
 ORIGINAL = Plan("defaults")
@@ -40,6 +41,9 @@ _INPUT_SECONDS = 1.0  # of a window of the input alone, by judgement: shorter is
 _COST_SECONDS = 1.5  # for the costs of all operators, by judgement: shorter is noisier, longer delays the verdict
 _STEPS_SECONDS = 0.5  # of a window of training steps: where the wait is clear four pairs end it, else there are more
 _MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after a few hundred steps
+_LONG_START_SECONDS = 0.5  # of a first element, by judgement: where one takes as long, the length of an epoch matters
+_COUNT_SECONDS = 1.0  # for one reader, by judgement: longer delays the verdict
+_NOTABLE_START = 0.03  # share of training: what counts as a gain
 _COLD = 2.0
 """How many times slower than alone the input may get beside a model that uses no processor: between two elements its
 threads sleep, and its data leave the caches. By judgement; with a model that keeps all of them busy it is once more."""
@@ -67,6 +71,13 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
         counted = machine.reset_peak_rss()
         alone = runner.input_window(ORIGINAL, seconds=part * _INPUT_SECONDS, warmup_seconds=0.3)
         peak_mib = max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
+        counts = runner.profile.cardinality if runner.profile is not None else None
+        starts_late = bool(cut.sizes) or alone.first_seconds > _LONG_START_SECONDS
+        if starts_late and runner.epoch_steps is None and study.team is None:
+            journal.report_progress("counting the elements of an epoch, whose start takes long")
+            with runner.measuring():
+                counts = count_elements(study.subject.source, limit_seconds=part * _COUNT_SECONDS)
+                cut = cut_buffers(runner.measured, counts) if cut.sizes else cut
         first, runner.cut = runner.cut, cut
         journal.report_progress("reading the cost of each operator")
         runner.drop_file_caches()
@@ -75,8 +86,12 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
                 runner.cut.source, seconds=part * _COST_SECONDS, full_caches=cache_seconds is not None
             )
     with journal.phase("verdict", "comparing the training step with one cached batch"):
-        pause = alone.pause.within(runner.epoch_steps) if alone.pause is not None else None
-        consumer = _consumer_profile(study, alone.step_seconds, pause, fill_seconds=cut.fill_seconds)
+        epoch = study.subject.source.pipeline.epoch_elements(counts or {})
+        pause = alone.pause.within(epoch) if alone.pause is not None else None
+        consumer = _consumer_profile(study, alone.step_seconds, pause, epoch=epoch, fill_seconds=cut.fill_seconds)
+    first_seconds = alone.first_seconds + (cut.fill_seconds if first.sizes else 0.0)
+    if runner.shares_processors and cut.fill_seconds <= LONGEST_FILL_SECONDS and _waits_at_starts(consumer):
+        runner.cut = cut = CutBuffers(runner.measured)  # windows of plans must show what these save of it
     output = study.subject.source.pipeline.output
     by_node = {operator.node: operator for operator in costs.operators}
     profile = Profile(
@@ -86,8 +101,9 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
         element_bytes=by_node[output.id].bytes_out,
         input_cpu_seconds=costs.cpu_seconds,
         input_wall_seconds=costs.wall_seconds,
-        first_element_seconds=alone.first_seconds + first.fill_seconds,
+        first_element_seconds=first_seconds,
         peak_rss_mib=peak_mib,
+        cardinality=counts,
         cut_buffers=cut.sizes,
         fill_seconds=cut.fill_seconds,
         cache_seconds=cache_seconds,
@@ -109,6 +125,14 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
         peak_rss_mib=profile.peak_rss_mib,
     )
     return study.store_profile(profile, rates={"defaults": rate})
+
+
+def _waits_at_starts(consumer: ConsumerProfile) -> bool:
+    """Whether training waits at the starts of epochs above all."""
+    share, real = consumer.wait_share, consumer.real_seconds
+    if share is None or real is None:
+        return False
+    return consumer.start_seconds > real * max(_NOTABLE_START, share.median / 2)
 
 
 _AUTOTUNE_AHEAD = 512
@@ -172,9 +196,9 @@ def _limited(
 
 
 def _consumer_profile(
-    study: Study, input_seconds: float, pause: Pause | None, *, fill_seconds: float
+    study: Study, input_seconds: float, pause: Pause | None, *, epoch: int | None, fill_seconds: float
 ) -> ConsumerProfile:
-    consumer, runner, epoch = study.subject.consumer, study.runner, study.runner.epoch_steps
+    consumer, runner = study.subject.consumer, study.runner
     if not runner.trains:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.description)
     try:

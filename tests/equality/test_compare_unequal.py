@@ -11,8 +11,10 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from pipetune.core.edits import Edit, Insert, Remove, Safety, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, Safety, SetArgument, SetOption
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
+from pipetune.equality import generated_inputs
 from pipetune.equality.compare import compare_datasets
 from tests.equality.comparing import edited, image_draw, node, write_shards
 
@@ -158,7 +160,7 @@ def all_but_five(x: Any) -> Any:
 
 
 def few(x: Any) -> Any:
-    return x % 100 < 20
+    return x % 10 < 6
 
 
 def frozen_draw(x: Any) -> Any:
@@ -227,11 +229,25 @@ def test_dataset_with_other_data_is_unequal(
     assert failed(by_hand(original(), candidate(), safety)) == {check}
 
 
-def test_difference_at_the_end_of_the_data_is_found() -> None:
-    """A sample of the first elements alone would miss it."""
-    source = numbers(5000)
-    found = by_hand(source.map(lambda x: x), source.map(lambda x: tf.minimum(x, tf.constant(4990, tf.int64))))
+@pytest.mark.parametrize("count", [40, 5000])
+def test_difference_at_the_end_of_the_data_is_found(count: int) -> None:
+    """A sample of the first elements alone would miss it, also where all of them are recorded and not all served."""
+    source, most = numbers(count), tf.constant(count - 10, tf.int64)
+    found = by_hand(source.map(lambda x: x), source.map(lambda x: tf.minimum(x, most)))
     assert failed(found) == {"values"}
+
+
+def but_not_a_number(x: Any) -> Any:
+    return tf.where(tf.reduce_any(tf.math.is_nan(x)), tf.zeros_like(x), x)
+
+
+@pytest.mark.parametrize("batch", [2, 128])
+def test_function_that_mixes_rows_is_unequal_by_generated_elements(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where batches are small, or larger than all that is generated, none of the 41 is left out."""
+    monkeypatch.setattr(generated_inputs, "_MAX_BYTES", 41 * 6 * 4)
+    dataset = Dataset.from_tensor_slices(tf.zeros([260, 6])).map(but_not_a_number).batch(batch)
+    found = edited(dataset, Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))
+    assert failed(found) == {"generated inputs"}
 
 
 @pytest.mark.one_core

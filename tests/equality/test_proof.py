@@ -54,6 +54,11 @@ def test_zero_bytes_at_the_end_of_a_text_count() -> None:
     assert component_hashes(tf.constant(b"ab\0")) != component_hashes(tf.constant(b"ab"))
 
 
+def test_a_part_of_a_complex_number_counts_beside_one_that_is_none() -> None:
+    hashes = [component_hashes(tf.constant(complex(float("nan"), part))) for part in (1.0, 2.0, 1.0)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
 def drawn(element: Any, *hashes: str) -> DrawnElements:
     return DrawnElements((hashes,), complete=True, values=(element,))
 

@@ -129,7 +129,6 @@ def runner(
 
 
 def apart(*rules: str) -> Callable[[Sequence[Rewrite]], str]:
-    """A conflict of rewrites of these rules."""
     return lambda parts: "they exclude each other" if set(rules) <= {part.rule for part in parts} else ""
 
 
@@ -147,5 +146,4 @@ def reasons(found: SearchResult) -> dict[str, RejectionReason | None]:
 
 
 def whys(found: SearchResult) -> dict[str, str]:
-    """The same in words."""
     return {rejection.rule: rejection.why for rejection in found.rejections}

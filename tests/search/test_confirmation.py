@@ -279,9 +279,7 @@ def test_gain_beside_a_neighbour_is_that_without_it_and_both_are_told() -> None:
     [("training", (2.0, 1.0), 2.0), ("training", (None, 1.0), 1.0), ("input", (2.0, 1.0), 1.0)],
     ids=["the search saw both alone", "never the plan", "another unit"],
 )
-def test_where_no_window_is_quiet_the_search_has_shown_what_a_plan_can_use(
-    unit: str, usable: tuple[float | None, float | None], ratio: float
-) -> None:
+def test_where_no_window_is_quiet_the_search_has_shown_what_a_plan_can_use(unit, usable, ratio) -> None:
     claimed = replace(claim(1.8, 2.2, unit), usable_cores=usable)
     found = confirmed(BesideNeighbour(always=True), seconds=60, claimed=claimed, beside_seconds=0)
     assert found.ratios == pytest.approx([ratio] * len(found.ratios)) and found.confirmed is (ratio > 1)

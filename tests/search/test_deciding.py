@@ -14,7 +14,7 @@ from pipetune.core.results import Outcome, OutOfBudget, Trial, Window
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.meter import Meter
 from pipetune.search.race import Arm, decide, race
-from tests.search.scenes import rough, runner
+from tests.search.scenes import Scene, rough, runner
 
 BASE = Plan("defaults")
 
@@ -69,6 +69,15 @@ def test_cores_that_both_can_use_stay_known_behind_the_race() -> None:
     loaded = WithLoad(**{each.name: getattr(made, each.name) for each in fields(made)})
     assert decided(loaded, "a")[0].usable_cores == (None, 1.0)
     assert decided(made, "a")[0].usable_cores == (None, None)
+
+
+def test_cores_that_the_script_as_it_is_can_use_stay_known_behind_a_race_against_another_plan() -> None:
+    made = runner({"a@n1": 1.5, "b@n1": 1.5})
+    state = Scene("ab", WithLoad(**{each.name: getattr(made, each.name) for each in fields(made)})).state()
+    first, second = (state.composer.plan(state.candidates[:count]) for count in (1, 2))
+    (state.accepted,), state.chosen = state.race([first], Part.EXTENSION), first
+    (later,) = state.race([second], Part.EXTENSION)
+    assert state.accepted.usable_cores == later.usable_cores == (None, 1.0)
 
 
 def test_with_time_looks_are_after_planned_numbers_of_pairs_only() -> None:

@@ -21,18 +21,15 @@ def cheaper(plan: Plan) -> Prediction:
     return Prediction(1600 * (0.6 if plan.rewrites else 1.0), 0.5 if plan.rewrites else 1.0)
 
 
-@pytest.mark.parametrize(
-    ("expected", "shares", "believed"),
-    [
-        (expecting({"a@n1": 0.7}), False, True),
-        (expecting({"a@n1": 0.8}), False, False),
-        (expecting({"a@n1": 1.4}), False, False),
-        (expecting({"a@n1": 0.1}, why="map runs Python code"), False, False),
-        (expecting({"a@n1": 0.6}), True, True),  # as many CPU seconds
-        (cheaper, False, True),
-        (cheaper, True, False),  # fewer CPU seconds are a gain where the model shares them
-    ],
-)
+@pytest.mark.parametrize(("expected", "shares", "believed"), [
+    (expecting({"a@n1": 0.7}), False, True),
+    (expecting({"a@n1": 0.8}), False, False),
+    (expecting({"a@n1": 1.4}), False, False),
+    (expecting({"a@n1": 0.1}, why="map runs Python code"), False, False),
+    (expecting({"a@n1": 0.6}), True, True),  # as many CPU seconds
+    (cheaper, False, True),
+    (cheaper, True, False),  # fewer CPU seconds are a gain where the model shares them
+])  # fmt: skip
 def test_only_a_clear_loss_is_believed(expected: Expected, shares: bool, believed: bool) -> None:
     """Whether the rewrite `a` loses, by this model."""
     known = Gains(expected, BASELINES["defaults"], Composer(()), shares_processors=shares)
@@ -131,14 +128,10 @@ def test_what_another_of_its_group_beats_is_listed_and_not_run() -> None:
     assert "another of its kind" in whys(found)["small"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "ran"),
-    [
-        ({"fails": {"deep@n1": "Filling the cache took longer than 60 s."}}, True),
-        ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "limit": 1e9}, False),
-    ],
-    ids=["fails", "does not fit"],
-)
+@pytest.mark.parametrize(("changes", "ran"), [
+    ({"fails": {"deep@n1": "Filling the cache took longer than 60 s."}}, True),
+    ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "limit": 1e9}, False),
+], ids=["fails", "does not fit"])  # fmt: skip
 def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, Any], ran: bool) -> None:
     found, scene = _search(GAINS, **changes)
     assert names(found.chosen) == ["small", "other"] and _ran(scene, "deep") is ran

@@ -80,9 +80,7 @@ def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> No
     assert all("cost model" not in offer.why for offer in unknown.offers)
 
 
-def test_offer_without_time_to_compare_its_data_is_measured_and_no_undecided_trial(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_offer_without_time_to_compare_its_data_is_measured_and_no_undecided_trial(monkeypatch) -> None:
     scene = Scene([rewrite("large", safety=Safety.REORDERS)], runner({"large@n1": 6.5}))
     late = EqualityCheck("values", None, "time ran out after 1 element", late=True)
     unknown = Comparison(Safety.REORDERS, (EqualityCheck("spec", True), late), elements=0, epochs=0)

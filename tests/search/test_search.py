@@ -1,4 +1,4 @@
-"""The search, one behaviour at a time, on a runner with invented times."""
+"""The search, one behaviour at a time, on a runner with invented times; and the gate of equality."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from benchmarks.recorded import Noise, rewrite
-from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
+from pipetune.core.edits import Consent, Insert, Plan, Remove, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Outcome, Pause
+from pipetune.core.results import Comparison, EqualityCheck, Outcome, Pause, RunFailed
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
+from pipetune.search.equality import EqualityGate
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
 from tests.search.scenes import Scene, apart, names, of_key, quiet, reasons, rewrites, runner, shared, whys
@@ -39,23 +40,17 @@ AHEAD = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefe
 BOTH_FIT_ALONE = {"predicted_bytes_by_key": {"a@n1": 6e8, "b@n1": 6e8}}
 
 
-@pytest.mark.parametrize(
-    ("candidates", "gains", "machine", "limits", "chosen"),
-    [
-        ("abcdef", {"a@n1": 3.0}, {}, {"budget_seconds": 34}, ["a"]),  # no time to grow a plan
-        ("ab", {"a@n1": 1.3, "b@n1": 1.6}, BOTH_FIT_ALONE, {"memory_limit_bytes": 1e9}, ["b"]),  # not together
-        ([rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)], {"a@n1": 1.3, "freeze@n1": 4.0}, {},
-         {"allow": frozenset({Consent.REORDER})}, ["a", "freeze"]),
-        ([AHEAD], {AHEAD.key: 1.4}, {"unprovable": True}, {}, ["prefetch"]),  # reading ahead needs no proof of values
-        # what spares memory joins a faster plan and is no plan of its own
-        ([SPARING, FAST], {FAST.key: 1.4}, {}, {}, ["sparing", "fast"]),
-        ([SPARING], {}, {}, {}, []),
-    ],
-    ids=["short", "memory", "consent", "no proof", "sparing", "sparing alone"],
-)  # fmt: skip
-def test_chosen(
-    candidates: Any, gains: dict[str, float], machine: dict[str, Any], limits: dict[str, Any], chosen: list[str]
-) -> None:
+@pytest.mark.parametrize(("candidates", "gains", "machine", "limits", "chosen"), [
+    ("abcdef", {"a@n1": 3.0}, {}, {"budget_seconds": 34}, ["a"]),  # no time to grow a plan
+    ("ab", {"a@n1": 1.3, "b@n1": 1.6}, BOTH_FIT_ALONE, {"memory_limit_bytes": 1e9}, ["b"]),  # not together
+    ([rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)], {"a@n1": 1.3, "freeze@n1": 4.0}, {},
+     {"allow": frozenset({Consent.REORDER})}, ["a", "freeze"]),
+    ([AHEAD], {AHEAD.key: 1.4}, {"unprovable": True}, {}, ["prefetch"]),  # reading ahead needs no proof of values
+    # what spares memory joins a faster plan and is no plan of its own
+    ([SPARING, FAST], {FAST.key: 1.4}, {}, {}, ["sparing", "fast"]),
+    ([SPARING], {}, {}, {}, []),
+], ids=["short", "memory", "consent", "no proof", "sparing", "sparing alone"])  # fmt: skip
+def test_chosen(candidates, gains, machine, limits, chosen) -> None:
     found = Scene(candidates, runner(gains, **machine), **limits).run()
     assert names(found.chosen) == chosen and found.offers == ()
 
@@ -76,15 +71,11 @@ def test_autotune_stands_unless_a_number_is_proven_faster(gain: float, chosen: i
         assert proof.gain is not None and proof.gain.median == pytest.approx(1.3, rel=0.03)  # over AUTOTUNE
 
 
-@pytest.mark.parametrize(
-    ("changes", "limits", "outcome", "why", "runs"),
-    [
-        ({"fails": {"b@n1": "decode_jpeg: bad data"}}, {}, Outcome.FAILED, "bad data", True),
-        ({}, {"failed": {"b@n1": "killed by signal 9"}}, Outcome.FAILED, "killed by signal 9", False),
-        ({"predicted_bytes_by_key": {"b@n1": 2e9}}, {"memory_limit_bytes": 1e9}, Outcome.REFUSED, "MiB", False),
-    ],
-    ids=["raises", "killed a worker before", "above the memory limit"],
-)
+@pytest.mark.parametrize(("changes", "limits", "outcome", "why", "runs"), [
+    ({"fails": {"b@n1": "decode_jpeg: bad data"}}, {}, Outcome.FAILED, "bad data", True),
+    ({}, {"failed": {"b@n1": "killed by signal 9"}}, Outcome.FAILED, "killed by signal 9", False),
+    ({"predicted_bytes_by_key": {"b@n1": 2e9}}, {"memory_limit_bytes": 1e9}, Outcome.REFUSED, "MiB", False),
+], ids=["raises", "killed a worker before", "above the memory limit"])  # fmt: skip
 def test_a_plan_that_cannot_run_is_a_trial_with_the_reason_and_the_search_goes_on(
     changes: dict[str, Any], limits: dict[str, Any], outcome: Outcome, why: str, runs: bool
 ) -> None:
@@ -131,9 +122,7 @@ def test_statistical_rewrites_need_consent_where_randomness_is_fixed(fixed: bool
 
 @pytest.mark.parametrize("shares", [True, False], ids=["shared processors", "an accelerator"])
 @pytest.mark.parametrize(("bound", "ends"), [(0.01, True), (0.005, False), (None, False)])
-def test_the_search_ends_where_training_hardly_waits_with_the_plan(
-    shares: bool, bound: float | None, ends: bool
-) -> None:
+def test_the_search_ends_where_training_hardly_waits_with_the_plan(shares, bound, ends) -> None:
     made = runner({"a@n1": 4.0, "b@n1": 1.5}, shares_processors=shares, step_seconds=0.01)
     found = Scene("ab", made, budget_seconds=60, bound_seconds=bound).run()
     raced = {trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios}
@@ -182,18 +171,13 @@ def test_a_window_that_has_not_converged_is_repeated_with_a_longer_warm_up(neede
     assert any("never stood still under a" in note for note in found.notes) is not converges
 
 
-@pytest.mark.parametrize(
-    ("shares", "step_seconds", "unit", "gain"),
-    [
-        (True, 0.05, "training", None),  # the input alone gains threefold, but the model is what training waits for
-        (True, 0.01, "training", 2.0),
-        (False, 0.05, "input", 3.0),
-        (True, None, "input", 3.0),  # the loop was never switched
-    ],
-)
-def test_training_windows_decide_where_processors_are_shared(
-    shares: bool, step_seconds: float | None, unit: str, gain: float | None
-) -> None:
+@pytest.mark.parametrize(("shares", "step_seconds", "unit", "gain"), [
+    (True, 0.05, "training", None),  # the input alone gains threefold, but the model is what training waits for
+    (True, 0.01, "training", 2.0),
+    (False, 0.05, "input", 3.0),
+    (True, None, "input", 3.0),  # the loop was never switched
+])  # fmt: skip
+def test_training_windows_decide_where_processors_are_shared(shares, step_seconds, unit, gain) -> None:
     found = Scene("a", runner({"a@n1": 3.0}, shares_processors=shares, step_seconds=step_seconds)).run()
     assert (found.unit, names(found.chosen)) == (unit, [] if gain is None else ["a"])
     assert gain is None or (found.gain is not None and found.gain.median == pytest.approx(gain, rel=0.05))
@@ -245,15 +229,12 @@ def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) 
     assert meter.steps <= steps and (epoch in (None, 1000) or meter.steps % epoch == 0)
 
 
-@pytest.mark.parametrize(
-    ("pause", "seconds", "steps", "misses"),
-    [
-        (Pause(70, 0.3), 400, 210, False),  # three of them
-        (Pause(500, 5.0), 400, 500, False),  # few pairs, but each has one
-        (Pause(500, 5.0), 100, 178, True),
-        (Pause(500, 0.05), 100, 178, False),  # it takes 1 % of training
-    ],
-)
+@pytest.mark.parametrize(("pause", "seconds", "steps", "misses"), [
+    (Pause(70, 0.3), 400, 210, False),  # three of them
+    (Pause(500, 5.0), 400, 500, False),  # few pairs, but each has one
+    (Pause(500, 5.0), 100, 178, True),
+    (Pause(500, 0.05), 100, 178, False),  # it takes 1 % of training
+])  # fmt: skip
 def test_training_windows_reach_the_pauses_of_the_input_if_there_is_time(pause, seconds, steps, misses) -> None:
     made = runner(step_seconds=0.01, batch_seconds=0.01, pause=pause, noise=Noise(spread=0.0))
     meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock), window_seconds=1.0)
@@ -294,3 +275,100 @@ def test_what_there_is_no_time_to_compare_is_not_begun() -> None:
     made = runner(gains, unequal_keys=frozenset(gains), compare_seconds=22.0)
     found = Scene("abc", made, expected=gains, budget_seconds=60).run()
     assert found.chosen is None and len(made.compared) == 2, "the third would have ended after the search"
+
+
+DROPS = Plan("tuned", (replace(rewrite("drop"), edits=(Remove("n1"),)),))
+SAME = EqualityCheck("values", True)
+
+
+VALUES_LATE = EqualityCheck("values", None, "time ran out", late=True)
+DRAWN = EqualityCheck("randomness", False, "the random draws differ (values: time ran out)", late=True)
+RAISES = "the pipeline raises an error in every epoch"
+
+
+@pytest.mark.parametrize(("checks", "outcome", "said"), [
+    ((EqualityCheck("values", False, "element 3 differs"), replace(VALUES_LATE, name="epochs")),
+     Outcome.REJECTED, "not the same data: values: element 3 differs"),
+    ((SAME, EqualityCheck("epochs", None, "time ran out before three epochs", late=True)),
+     Outcome.UNDECIDED, "not proven to be the same data: epochs: time ran out before three epochs"),
+    ((SAME, EqualityCheck("epochs", None, RAISES)),
+     Outcome.REJECTED, f"not proven to be the same data: epochs: {RAISES}"),
+    ((VALUES_LATE, DRAWN),
+     Outcome.UNDECIDED, f"not proven to be the same data: randomness: {DRAWN.detail}"),
+    (None, Outcome.REJECTED, "not proven to be the same data: could not be compared: it raised"),
+])  # fmt: skip
+def test_only_a_difference_that_was_seen_is_called_one(checks, outcome, said) -> None:
+    made = runner({})
+
+    def compare(plan: Plan) -> Comparison:
+        if checks is None:
+            raise RunFailed("it raised")
+        return Comparison(Safety.EXACT, checks, elements=3, epochs=1)
+
+    made.compare = compare
+    gate = EqualityGate(made, made.clock, notify=lambda *args, **more: None)
+    assert not gate.equal(DROPS)
+    assert [(trial.outcome, trial.why) for trial in gate.trials] == [(outcome, said)]
+
+
+DEVICE = replace(rewrite("device"), only_training=True)
+TRAINS = {"step_seconds": 0.001}  # an accelerator: it shares no processors with the input
+
+
+def units(scene: Scene, key: str) -> set[str]:
+    return {unit for unit, plan in scene.runner.windows if key in plan.split("+")}
+
+
+@pytest.mark.parametrize(("gains", "unequal", "plan"), [
+    ({"a@n1": 1.4, "device@n1": 1.2}, (), ["device", "a"]),
+    ({"device@n1": 1.2}, (), ["device"]),
+    ({"a@n1": 1.4}, (), ["a"]),
+    ({"device@n1": 1.5}, ("device@n1",), []),
+], ids=["joins", "alone", "gains nothing", "changes the data"])  # fmt: skip
+def test_it_enters_the_plan_where_training_steps_prove_it(gains, unequal, plan) -> None:
+    made = runner(gains, unequal_keys=frozenset(unequal), **TRAINS)
+    found, scene = Scene([DEVICE, *rewrites("ab")], made).ran()
+    assert names(found.chosen) == plan and units(scene, "device@n1") <= {"training"}
+    if "device" in plan:
+        assert found.gains["device@n1"].median == pytest.approx(1.2, rel=0.03)
+        assert units(scene, "device@n1") == {"training"}
+    elif not unequal:
+        assert "gain" in whys(found)["device"] or "proven" in whys(found)["device"]
+
+
+def test_it_is_not_tried_where_nothing_trains_and_the_reason_is_said() -> None:
+    found, scene = Scene([DEVICE, *rewrites("a")], runner({"a@n1": 1.4, "device@n1": 2.0})).ran()
+    assert names(found.chosen) == ["a"] and units(scene, "device@n1") == set()
+    assert "inside the training step" in whys(found)["device"]
+
+
+def test_where_nothing_trains_no_time_is_kept_for_it() -> None:
+    def pairs(*more: Rewrite) -> int:
+        made = runner({"a@n1": 1.12}, noise=Noise(spread=0.2, seed=1))
+        found = Scene([*more, *rewrites("a")], made, budget_seconds=60).run()
+        return max(len(trial.ratios) for trial in of_key(found.trials, "a@n1"))
+
+    assert pairs(DEVICE) == pairs()
+
+
+def test_where_the_input_decides_it_is_no_candidate_by_training_steps() -> None:
+    """Its pairs are of another unit than the gain that a candidate is told with."""
+    noisy = runner({"device@n1": 1.1}, noise=Noise(spread=0.25, seed=4), **TRAINS)
+    found = Scene([DEVICE], noisy, budget_seconds=60).run()
+    (trial,) = [trial for trial in found.trials if trial.kind == "search"]
+    assert trial.outcome is Outcome.UNDECIDED and found.candidate is None
+
+
+USELESS = [f"useless-{number}" for number in range(10)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gain", "seconds", "useless"), [(1.3, 200, USELESS), (1.5, 60, USELESS[:5])])
+def test_a_real_gain_is_found_and_nothing_else(gain: float, seconds: float, useless: list[str]) -> None:
+    found = []
+    for seed in range(40):
+        candidates = rewrites([*useless[:5], "useful", *useless[5:]])
+        made = runner({"useful@n1": gain}, noise=shared(seed))
+        found.append(names(Scene(candidates, made, budget_seconds=seconds, seed=seed).run().chosen))
+    assert sum("useful" in plan for plan in found) >= 36
+    assert sum(plan == ["useful"] for plan in found) >= 34

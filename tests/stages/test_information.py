@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune import workflow
+from pipetune.capture.consumption import Consumption
 from pipetune.core.time_plan import AFTER_NO_SECONDS, Part
+from pipetune.stages.study import Study
 from tests.stages.studies import numbers, study_of
 
 
@@ -27,6 +30,19 @@ def test_error_after_the_decision_loses_nothing(
     assert dataset is not None and dataset.profile is not None and dataset.cost is not None
     assert any("only inform, ended with an error (KeyError: 'sweeps')" in note for note in session.notes)
     assert "in fails" in capsys.readouterr().err
+
+
+def test_error_in_another_dataset_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("others")
+
+    monkeypatch.setattr(Study, "for_other", fails)
+    other = Consumption(numbers(), "check", "validation", "Model.fit")
+    study = study_of(numbers(), other, trials=False, budget_seconds=5.0)
+    study.settings = replace(study.settings, dataset="all")
+    session = workflow.analyze(study)
+    assert session.status == "done" and session.complete
+    assert any("another dataset ended with an error (KeyError: 'others')" in note for note in session.notes)
 
 
 @pytest.mark.parametrize("much", [False, True])
