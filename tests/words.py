@@ -13,8 +13,8 @@ The notation::
 - `argument=value` sets an argument: an integer, True, False, None, AUTOTUNE, or text.
 - Properties of the function: `random`, `seeded` (random with seeds), `python`, `python_random`, `variable` or
   `variable=name` (reads it), `writes` or `writes=name`, `table`, `print`, `file` (writes one), `reads_file`,
-  `raises`, `asserts` (raises in an Assert op), `unknown` (nothing is known about it). Without such a word it is
-  stateless.
+  `raises`, `asserts` (raises in an Assert op), `unordered` (a dataset in it is, by `deterministic=False`), `unknown`
+  (nothing is known about it). Without such a word it is stateless.
 - `inner=TFRecordDataset+map` names the operators that an interleave or flat_map function makes, and `inner=` says that
   there are none (default: TFRecordDatasetV2), `calls=ReadFile+Cast` the ops in a function and in those it calls.
 - `rows=exact`: the function gives the same rows when called on a batch; `rows=Exp`: the op Exp makes them differ in the
@@ -84,6 +84,7 @@ FLAGS: Mapping[str, FunctionFacts] = {
     "reads_file": replace(STATELESS, reads_files=True),
     "raises": replace(STATELESS, can_raise=True),
     "asserts": replace(STATELESS, can_raise=True, operations=("Assert",)),
+    "unordered": replace(STATELESS, unordered=True),
 }
 """One word for each property of a function."""
 

@@ -206,6 +206,7 @@ class FunctionFacts:
     side_effects: tuple[str, ...] = ()  # op types with external effects: Print, WriteFile, ...
     reads_files: bool = False
     can_raise: bool = False  # contains an assertion or a check of values
+    unordered: bool = False  # a dataset in it lets elements overtake each other (`deterministic=False`)
     selections: tuple[ArraySelection, ...] = ()  # between large arrays, in the script's own code
     hands_on: tuple[int, ...] = ()  # per output component: index of the input passed through unchanged, or -1
     on_batches: BatchedCall | None = None  # None: not probed
@@ -271,4 +272,5 @@ def with_effects_of(function: FunctionFacts, others: Iterable[FunctionFacts]) ->
         side_effects=tuple(sorted({kind for part in parts for kind in part.side_effects})),
         reads_files=any(part.reads_files for part in parts),
         can_raise=any(part.can_raise for part in parts),
+        unordered=any(part.unordered for part in parts),
     )

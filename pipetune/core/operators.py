@@ -368,7 +368,7 @@ _KINDS = {_kind(name): op for op, facts in OPERATORS.items() for name in facts.c
 
 def is_dataset_kernel(name: str) -> bool:
     """Whether `name` is a kernel that creates a dataset ("ParallelMapDatasetV2")."""
-    return _VERSION.sub("", name).endswith("Dataset")
+    return _VERSION.sub("", name).endswith("Dataset") and name != "ReduceDataset"  # which reads one
 
 
 def public_name(name: str) -> str:

@@ -207,7 +207,6 @@ class Pipeline:
     nodes: tuple[Node, ...]
     name: str = "dataset"
     options: Mapping[str, Value] = field(default_factory=dict)  # fields of tf.data.Options that are set, by dotted name
-    shared_with: tuple[str, ...] = ()  # names of other pipelines that share operators with this one
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -277,7 +276,13 @@ class Pipeline:
 
         A cache whose input is rebuilt, though only with another parallelism, is another one, and empty.
         """
-        return {above.id: cache for cache in self.memory_caches for above in self.upstream(cache.id)}
+        full = {cache.id for cache in self.memory_caches}
+        running = {self.output.id}
+        for node in reversed(self.nodes):
+            if node.id in running - full:
+                running.update(node.inputs)
+        above = ((one.id, cache) for cache in self.memory_caches for one in self.upstream(cache.id))
+        return {name: cache for name, cache in above if name not in running}
 
     def source_of(self, node_id: str) -> Node:
         """Returns the first source upstream of `node_id`, or the node itself if it has no inputs."""

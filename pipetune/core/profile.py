@@ -132,7 +132,6 @@ class OperatorProfile:
     buffered_bytes: float | None = None
     random: bool = False
     python: bool = False
-    parallelism: int | None = None  # in effect while the original pipeline ran
     waiting_seconds: float | None = None  # part of `wall_seconds` without CPU use; only from differencing
     cpu_interval: Interval | None = None  # of `cpu_seconds`; only from differencing
     waiting_interval: Interval | None = None  # of `waiting_seconds`; only from differencing

@@ -29,7 +29,7 @@ _FILE_READS = frozenset({"ReadFile", "WholeFileReaderV2", "MatchingFiles"})
 _NO_SIDE_EFFECT = frozenset(
     {"Placeholder", "StatefulPartitionedCall", "PartitionedCall", "If", "While", "StatelessIf", "StatelessWhile",
      "Case", "_Arg", "_Retval", "AnonymousSeedGenerator", "DummySeedGenerator", "AnonymousHashTable",
-     "HashTableV2", "VarHandleOp", "InitializeTableV2"}
+     "HashTableV2", "VarHandleOp", "InitializeTableV2", "DatasetToSingleElement", "ReduceDataset"}
 ).union(VALUE_CHECKS, PYTHON_OPS, GENERATOR_OPS, _WRITES, _READS, _TABLE_WRITES, _TABLE_READS, _FILE_READS)  # fmt: skip
 """Ops without any, or with one that another fact states."""
 
@@ -68,6 +68,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         side_effects=tuple(kind for kind in types if _has_side_effect(kind)),
         reads_files=any(kind in _FILE_READS for kind in types),
         can_raise=any(kind in VALUE_CHECKS for kind in types),
+        unordered=any("deterministic" in node.attr and node.attr["deterministic"].s == b"false" for node in nodes),
         selections=array_selections(concrete.graph),
         hands_on=_passed_through(concrete),
     )

@@ -14,10 +14,10 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.distribution import string_literal
 from pipetune.core.functions import FunctionFacts, with_effects_of
-from pipetune.core.operators import OPERATORS, READERS, Role, operator_facts
+from pipetune.core.operators import CAUTIOUS, OPERATORS, READERS, Role, operator_facts
 from pipetune.core.pipeline import INFINITE, SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
-from pipetune.pipelines.objects import live_instances
+from pipetune.pipelines.objects import inherits, live_instances
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
     kind = kind_of(dataset)
     generator = is_generator(dataset)
     wrappers = [getattr(dataset, attribute) for attribute in kind.functions]
-    facts = [functions.read_facts(wrapper) for wrapper in wrappers]
+    facts, captured = [functions.read_facts(wrapper) for wrapper in wrappers], _captured_datasets(wrappers)
     arguments = read_arguments(dataset, kind)
     if id(dataset) in deterministic:
         arguments["deterministic"] = deterministic[id(dataset)]
@@ -270,8 +270,11 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
         op="from_generator" if generator else kind.op,
         inputs=tuple(ids[id(above)] for above in upstream_datasets(dataset)),
         arguments=arguments,
-        function=_merge(facts),
-        inner=functions.inner_operators(wrappers[0]) if len(wrappers) == 1 and not generator else (),
+        function=_merge(facts, [one for one, _ in captured]),
+        inner=(
+            *(functions.inner_operators(wrappers[0]) if len(wrappers) == 1 and not generator else ()),
+            *(kind for _, kinds in captured for kind in kinds),
+        ),
         location=call_sites.location(dataset),
         shared=call_sites.datasets_at_call(dataset),
         calls=call_sites.enclosing_calls(dataset),
@@ -283,12 +286,41 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
     )
 
 
-def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
+def _merge(facts: list[FunctionFacts], captured: list[FunctionFacts]) -> FunctionFacts | None:
     """Merges the facts of an operator with several functions: everything that any of them does."""
     if len(facts) < 2:
-        return facts[0] if facts else None
+        return with_effects_of(facts[0], captured) if captured else facts[0] if facts else None
     joined = FunctionFacts(name=facts[0].name, digest="+".join(fact.digest for fact in facts))
-    return with_effects_of(joined, facts)
+    return with_effects_of(joined, [*facts, *captured])
+
+
+def _captured_datasets(wrappers: list[Any]) -> list[tuple[FunctionFacts, tuple[str, ...]]]:
+    """Returns what datasets that were made outside of functions, and that these read, do, and the kinds of operators.
+
+    In the graph of a function such a dataset is no more than an input.
+    """
+    given = [tensor for one in wrappers for tensor in getattr(getattr(one, "function", None), "captured_inputs", ())]
+    given = [tensor for tensor in given if tensor.dtype == tf.variant]
+    datasets = live_instances(lambda kind: inherits(kind, tensorflow_private.DatasetV2)) if given else []
+    return [_effects_of(next((one for one in datasets if one._variant_tensor is tensor), None)) for tensor in given]
+
+
+def _effects_of(dataset: Any) -> tuple[FunctionFacts, tuple[str, ...]]:
+    """Returns the facts of a function that does all that a dataset does, and its kinds; the worst for None."""
+    source = read(dataset) if dataset is not None else None
+    nodes = source.pipeline.nodes if source is not None else ()
+    known = [operator_facts(node.op) for node in nodes] or [CAUTIOUS]
+    own = FunctionFacts(
+        name="captured",
+        digest="captured",
+        random=any(one.random and not one.python for one in known),
+        python=any(one.python for one in known),
+        side_effects=("unknown dataset",) if CAUTIOUS in known else (),
+        unordered=any(node.op != "with_options" and node.argument("deterministic") is False for node in nodes),
+    )
+    kinds = [type(one).__name__.removeprefix("_") for one in source.datasets.values()] if source is not None else []
+    kinds += [kind for node in nodes for kind in node.inner]
+    return with_effects_of(own, [node.function for node in nodes if node.function]), tuple(kinds or ["opaque"])
 
 
 def _deterministic_interleaves(order: list[Any], dataset: Any) -> dict[int, Value]:

@@ -7,8 +7,8 @@ import re
 from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS
 
-DATASET_OP = re.compile(r"Dataset(V\d+)?$")
-"""What the type of an op that makes a dataset ends with."""
+DATASET_OP = re.compile(r"(?<!Reduce)Dataset(V\d+)?$")
+"""What the type of an op that makes a dataset ends with; `ReduceDataset` reads one."""
 
 GENERATOR_OPS = frozenset(
     {"RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt",

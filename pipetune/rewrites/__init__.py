@@ -14,7 +14,7 @@ from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, apply_edit
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.rewrites.conflicts import find_conflict
+from pipetune.rewrites.conflicts import concurrent_python, find_conflict
 from pipetune.rewrites.legality import describe_operator
 from pipetune.rewrites.parallel_reads import add_read_config_note
 from pipetune.rewrites.pricing import format_bytes
@@ -79,7 +79,8 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
 def _adapted(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoProposal:
     """Returns a rewrite with what follows from all its edits: limits, notes and the safety class; or why it is none."""
     rewrite = add_read_config_note(limit_to_cores(rewrite, context), context)
-    rewrite = _with_fusion_safety(rewrite, context, apply_edits(context.pipeline, rewrite.edits))
+    edited = apply_edits(context.pipeline, rewrite.edits)
+    rewrite = _with_python_safety(_with_fusion_safety(rewrite, context, edited), context, edited)
     return adapt_to_resuming(rewrite, context)
 
 
@@ -94,6 +95,20 @@ def _obstacle(rewrite: Rewrite, context: RuleContext, idle: Mapping[str, Node]) 
         needed, limit = format_bytes(rewrite.predicted_bytes), format_bytes(context.memory_limit_bytes)
         return f"{rewrite.summary} This would need {needed} more memory, above the limit of {limit}."
     return ""
+
+
+def _with_python_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:
+    """Returns the rewrite as STATISTICAL, with a consent of its own, if Python code begins to run beside other such."""
+    if not concurrent_python(context, edited):
+        return rewrite
+    note = "Python code of several operators then runs at the same time: it must be thread-safe, and draws vary."
+    return replace(
+        rewrite,
+        safety=max(rewrite.safety, Safety.STATISTICAL),
+        needs=rewrite.needs | {Consent.PYTHON_PARALLEL},
+        reproducible=False,
+        notes=(*rewrite.notes, note),
+    )
 
 
 def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 
 from pipetune.core.edits import Consent, Edit, Move, NoProposal, Remove, ReplaceFunction, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import BatchedCall, FunctionVariant
@@ -15,6 +16,7 @@ from pipetune.rewrites.legality import (
     describe_operator,
     draws_random_numbers,
     errors_are_ignored,
+    keeps_order,
     short_batch_may_overtake,
     upstream_chain,
 )
@@ -122,7 +124,8 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
     inexact = {name for known in calls for name in known.inexact}
     drawing = any(map(draws_random_numbers, maps))
-    reorders = rewrite.safety is Safety.REORDERS or short_batch_may_overtake(batch, maps, context)
+    overtakes = short_batch_may_overtake(batch, maps, context) or _epochs_may_mix(batch, maps, context)
+    reorders = rewrite.safety is Safety.REORDERS or overtakes
     own = Safety.REORDERS if reorders else Safety.STATISTICAL if drawing else Safety.EXACT
     safety = max(rewrite.safety, Safety.APPROXIMATE if inexact else own)
     hidden = {Consent.REORDER: reorders and safety > Safety.REORDERS}
@@ -141,6 +144,13 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
         needs=frozenset(consent for consent, needed in hidden.items() if needed),
         notes=(*notes, *rewrite.notes),
     )
+
+
+def _epochs_may_mix(batch: Node, maps: tuple[Node, ...], context: RuleContext) -> bool:
+    """Whether batches of two epochs could overtake each other: one of the maps, nearest first, passes a repeat."""
+    unordered = next((node.id for node in reversed(maps) if not keeps_order(node, context)), None)
+    passed = takewhile(lambda node: node.id != unordered, upstream_chain(context.pipeline, batch))
+    return unordered is not None and any(node.op == "repeat" for node in passed)
 
 
 _DENORMAL_IS_ZERO = frozenset({"Log", "Pow", "Xlogy"})
@@ -219,7 +229,7 @@ VECTORIZE_MAP_RULE = Rule(
         "EXACT if every op gives the same bits on batches, except for the sign of a zero after relu, minimum, "
         "maximum and clipping, which is noted. STATISTICAL if the function draws random numbers. APPROXIMATE for ops "
         "whose last bits depend on the number of rows per call (exp, log, pow, sums of floats). REORDERS if the map "
-        "ran unordered and the last batch may be short."
+        "ran unordered and the last batch may be short, or a repeat is in between."
     ),
     propose=partial(
         propose_batch_first,

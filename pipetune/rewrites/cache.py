@@ -32,7 +32,7 @@ from pipetune.rewrites.epoch_constancy import (
     stops_early,
     variation_lost_in_fixed_order,
 )
-from pipetune.rewrites.legality import describe_operator, last_active_operator, runs_python
+from pipetune.rewrites.legality import describe_operator, errors_are_ignored, last_active_operator, runs_python
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -324,6 +324,9 @@ def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> 
         if stops_early(context, node, reader):
             why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
             return NoProposal(NAME, reader.id, f"No cache upstream of it: {why}.")
+    if (together := _loses_others_with_an_error(context, node)) is not None:
+        why = f"an element that fails takes others along in {describe_operator(together)}, until it is cached"
+        return NoProposal(NAME, together.id, f"No cache upstream of it: {why}.")
     if ends_early(context, node):
         why = "the loop that reads the data may leave it before its end, so the cache would never be complete"
         return NoProposal(NAME, context.pipeline.output.id, f"No cache: {why}.")
@@ -339,6 +342,19 @@ def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> 
         why = f"{unknown} is unknown, so the cost cannot be estimated"
         return NoProposal(NAME, node.id, f"No cache after {describe_operator(node)}: {why}.")
     return price_position(context, node, constancy, elements=elements, element_bytes=size)
+
+
+_ALONE = frozenset({"cache", "filter", "map", "prefetch", "repeat", "shuffle", "with_options"})
+"""Operators in which an element that fails costs no other element its place."""
+
+
+def _loses_others_with_an_error(context: RuleContext, node: Node) -> Node | None:
+    """Returns an operator, between `node` and an `ignore_errors`, that drops other elements with one that fails.
+
+    An error is not cached: from the second epoch on these elements would be there.
+    """
+    below = (other for other in context.pipeline.downstream(node.id) if errors_are_ignored(other, context))
+    return next((other for other in below if other.op not in (*_ALONE, "ignore_errors")), None)
 
 
 def _without_refilled(context: RuleContext, places: list[CachePosition]) -> list[CachePosition]:
@@ -443,11 +459,8 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
 
 
 def _sharing_notes(context: RuleContext, node: Node) -> list[str]:
-    """Returns the notes for the user if other pipelines or branches read the same operators."""
+    """Returns the notes for the user if other datasets or branches read the same operators."""
     notes = []
-    if context.pipeline.shared_with:
-        others = ", ".join(context.pipeline.shared_with)
-        notes.append(f"This pipeline shares operators with {others}: a cache before the branch serves both.")
     if node.shared > 1:
         creates = f"This call site creates {node.shared} datasets"
         notes.append(f"{creates}: if the source is changed, each of them gets a cache.")
@@ -466,7 +479,8 @@ RULE = Rule(
         "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after "
         "a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may "
         "`break` before one pass, not before take (unless it takes more than one pass), take_while or a choice "
-        "between datasets that do not repeat endlessly, not before a zip with data that may end first, not if the "
+        "between datasets that do not repeat endlessly, not before a zip with data that may end first, not before a "
+        "batch, or another operator that loses others with an element that fails, and an ignore_errors, not if the "
         "script is known to train for one epoch, not behind what the loop that reads the data builds again in each "
         "iteration, and not of a file that the script writes again while it trains. Only if the price (elements times "
         "bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no other "

@@ -40,6 +40,7 @@ from pipetune.rewrites.legality import (
     errors_are_ignored,
     positional_operator_after,
     runs_ahead,
+    runs_python,
     tensorflow_parallelizes,
 )
 from pipetune.rewrites.map_and_batch_fusion import is_fused
@@ -65,6 +66,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     return (
         _set_twice(chosen)
         or _moved_away(chosen)
+        or _order_conflict(context.pipeline, chosen, edited)
         or _branch_conflict(context.pipeline, (edit for rewrite in chosen for edit in rewrite.edits))
         or _replaced_twice(chosen)
         or _source_replaced(chosen, edited)
@@ -164,6 +166,26 @@ def _training_conflict(context: RuleContext, edited: Pipeline) -> str:
         if why:
             return f"{node.title} would run ahead of training: {why}"
     return ""
+
+
+def concurrent_python(context: RuleContext, edited: Pipeline) -> bool:
+    """Whether Python of an operator would begin to run while Python of another does.
+
+    The calls of both then take turns as it happens, and what draws from one generator, as `np.random` is, gets other
+    numbers.
+    """
+    before, after = map(_python_at_once, _before_and_after(context, edited))
+    return not after <= before
+
+
+def _python_at_once(context: RuleContext) -> set[tuple[str, str]]:
+    """Returns the operators that run Python ahead, each with another that runs Python meanwhile."""
+    python, found = {node.id for node in context.pipeline if runs_python(node)}, set[tuple[str, str]]()
+    for node in context.pipeline if len(python) > 1 else ():
+        if _works_ahead(node, context) or (node.op == "map" and tensorflow_parallelizes(node, context)):
+            above = {node.id, *(one.id for one in context.pipeline.upstream(node.id))}
+            found |= {(one, other) for one in python & above for other in python - above}
+    return found
 
 
 def _works_ahead(node: Node, context: RuleContext) -> bool:
@@ -291,6 +313,33 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
             if (both := next((name for name in cached if name in moved), None)) is not None:
                 return f"the {cached[both]} would stay in place while {both} is moved"
     return ""
+
+
+def _order_conflict(pipeline: Pipeline, chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:
+    """Returns a reason if two operators would change places that no rewrite alone makes them change; "" if none do.
+
+    That happens where one moves behind an operator that another rewrite moves on.
+    """
+    moving = [one for one in chosen if any(isinstance(edit, Move) for edit in one.edits)]
+    if len(moving) < 2:
+        return ""
+    alone = (_exchanged(pipeline, apply_edits(pipeline, one.edits)) for one in moving)
+    for upper, lower in sorted(_exchanged(pipeline, edited).difference(*alone)):
+        return (
+            f"the {pipeline[lower].title} would move in front of {pipeline[upper].title}, which no rewrite alone does"
+        )
+    return ""
+
+
+def _exchanged(pipeline: Pipeline, edited: Pipeline) -> set[tuple[str, str]]:
+    """Returns the pairs of operators of which the first was upstream of the second, and is downstream of it."""
+    above = {node.id: {one.id for one in edited.upstream(node.id)} for node in edited}
+    return {
+        (upper.id, node.id)
+        for node in pipeline
+        for upper in pipeline.upstream(node.id)
+        if node.id in above.get(upper.id, ())
+    }
 
 
 def _branch_conflict(pipeline: Pipeline, edits: Iterable[Edit]) -> str:

@@ -304,7 +304,7 @@ def _is_shuffled(pipeline: Pipeline, node: Node) -> bool:
 
 
 def _unordered(node: Node, context: RuleContext) -> bool:
-    if node.argument("deterministic") is False:
+    if node.argument("deterministic") is False or (node.function is not None and node.function.unordered):
         return True
     if node.op == "map" and not is_order_required(context):
         return True  # TensorFlow may run it in parallel by itself

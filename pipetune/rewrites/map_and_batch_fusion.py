@@ -173,7 +173,9 @@ RULE = Rule(
     safety=(
         "EXACT if the map is stateless, and for a parallel batch in order; STATISTICAL if a shuffle or repeat "
         "moves past a random map, and for full parallel batches out of order (`deterministic=False`); REORDERS "
-        "if one of these batches may be short, or if a repeat moves past a map that need not keep the order."
+        "if one of these batches may be short, or if a repeat moves past a map that need not keep the order. A "
+        "parallel batch is STATISTICAL and needs --allow python-parallel where Python code in front of it would then "
+        "run while other Python code does."
     ),
     propose=propose,
 )

@@ -287,6 +287,9 @@ def describe_small_files(node: Node, context: RuleContext) -> str | None:
     if use is None or not use.has_many_small_files or use.small is None:
         return None
     small, measured = use.small, context.measured(node.id)
+    if measured is None or not measured.wall_seconds:
+        return None
+    cost = max(measured.wall_seconds, small.apart_seconds)  # the sample was read at another time
     saved = small.apart_seconds - small.together_seconds
     opened = (
         f"{describe_operator(node)} opens one of {use.files:,} files of "
@@ -294,8 +297,7 @@ def describe_small_files(node: Node, context: RuleContext) -> str | None:
         f"per file, compared with {format_seconds(small.together_seconds)} per element from one TFRecord file "
         f"(measured on {small.files:,} files)."
     )
-    cost = measured.wall_seconds if measured is not None else None
-    if cost and saved > MIN_SAVED_SHARE * cost and saved < cost:
+    if MIN_SAVED_SHARE * cost < saved < cost:
         return (
             f"{opened} Opening and reading take {small.apart_seconds / cost:.0%} of the operator's time; with "
             f"TFRecords it could be {cost / (cost - saved):.2f} times as fast. Write all files into a few shards once "

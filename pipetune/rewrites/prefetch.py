@@ -162,7 +162,10 @@ PREFETCH_RULE = Rule(
         "computed ahead of time would then differ. Between stages only if, according to the model, a sequential "
         "segment limits the rate; the prefetch goes where it splits the time of the segment most evenly."
     ),
-    safety="EXACT: the same elements in the same order, computed earlier. It costs the memory of its buffer.",
+    safety=(
+        "EXACT: the same elements in the same order, computed earlier. It costs the memory of its buffer. STATISTICAL, "
+        "with --allow python-parallel, where Python code on both sides of it would then run at the same time."
+    ),
     propose=propose_prefetch,
     order=-1,  # "at the end" means after what later rules insert there (a cache) or move away (a repeat)
 )

@@ -34,8 +34,6 @@ def files() -> list[str]:
 
 
 class Calls:
-    """Counts how often a map calls Python."""
-
     def __init__(self) -> None:
         self.count = 0
 

@@ -32,27 +32,24 @@ def found(dataset: Any) -> set[str]:
 RECORDS = {"part-0.tfrecord", "part-1.tfrecord", "part-2.tfrecord"}
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda names, pattern: Dataset.list_files(pattern).interleave(tf.data.TFRecordDataset),
-        lambda names, pattern: tf.data.TFRecordDataset(names),
-        lambda names, pattern: tf.data.TFRecordDataset(Dataset.from_tensor_slices(names)),
-        lambda names, pattern: tf.data.TFRecordDataset(Dataset.list_files(pattern)),
-        lambda names, pattern: tf.data.TextLineDataset(names),
-        lambda names, pattern: tf.data.FixedLengthRecordDataset(names, 4),
-        lambda names, pattern: tf.data.experimental.CsvDataset(names, [tf.string]),
-        lambda names, pattern: Dataset.from_tensor_slices((names, [0, 1, 2])).map(
-            lambda path, label: (tf.io.read_file(path), label)
-        ),
-        lambda names, pattern: Dataset.from_tensors(names).unbatch().map(tf.io.read_file),
-        lambda names, pattern: Dataset.from_tensor_slices({"name": names, "take": [1, 1, 1]}).interleave(
-            lambda shard: tf.data.TFRecordDataset(shard["name"])
-        ),
-        lambda names, pattern: Dataset.range(3).map(lambda i: tf.io.read_file(tf.gather(tf.constant(names), i))),
-        lambda names, pattern: Dataset.range(3).flat_map(lambda i: tf.data.TFRecordDataset(list(names))),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda names, pattern: Dataset.list_files(pattern).interleave(tf.data.TFRecordDataset),
+    lambda names, pattern: tf.data.TFRecordDataset(names),
+    lambda names, pattern: tf.data.TFRecordDataset(Dataset.from_tensor_slices(names)),
+    lambda names, pattern: tf.data.TFRecordDataset(Dataset.list_files(pattern)),
+    lambda names, pattern: tf.data.TextLineDataset(names),
+    lambda names, pattern: tf.data.FixedLengthRecordDataset(names, 4),
+    lambda names, pattern: tf.data.experimental.CsvDataset(names, [tf.string]),
+    lambda names, pattern: Dataset.from_tensor_slices((names, [0, 1, 2])).map(
+        lambda path, label: (tf.io.read_file(path), label)
+    ),
+    lambda names, pattern: Dataset.from_tensors(names).unbatch().map(tf.io.read_file),
+    lambda names, pattern: Dataset.from_tensor_slices({"name": names, "take": [1, 1, 1]}).interleave(
+        lambda shard: tf.data.TFRecordDataset(shard["name"])
+    ),
+    lambda names, pattern: Dataset.range(3).map(lambda i: tf.io.read_file(tf.gather(tf.constant(names), i))),
+    lambda names, pattern: Dataset.range(3).flat_map(lambda i: tf.data.TFRecordDataset(list(names))),
+])  # fmt: skip
 def test_file_names_are_found_in_every_kind_of_reader(folder: Path, make: Callable[[list[str], str], Any]) -> None:
     names = sorted(str(path) for path in folder.glob("*.tfrecord"))
     assert found(make(names, str(folder / "*.tfrecord"))) == RECORDS

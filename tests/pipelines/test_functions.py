@@ -13,7 +13,8 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.functions import FunctionFacts
-from pipetune.pipelines import functions
+from pipetune.pipelines import functions, live
+from pipetune.rewrites.legality import is_stateless
 
 
 def mapped(function: Callable[..., Any], source: Any = None) -> FunctionFacts:
@@ -137,6 +138,15 @@ def test_inner_datasets_are_part_of_the_function() -> None:
     assert flags(inner(lambda x: numbers.map(lambda y: tf.random.uniform([])))) == {"random"}
     assert flags(inner(lambda x: tf.data.Dataset.list_files("*"))) == {"random", "reads_files", "can_raise"}
     assert inner(lambda x: tf.data.Dataset.range(x).filter(lambda y: y > 0)).operations.count("FilterDataset") == 1
+    windows = numbers.window(2)
+    for reading in (lambda w: w.batch(2).get_single_element(), lambda w: w.reduce(tf.constant(0, tf.int64), tf.add)):
+        assert is_stateless(live.read(windows.map(reading)).pipeline.output)
+    shuffled = windows.map(lambda w: w.shuffle(2).batch(2).get_single_element())
+    assert flags(functions.read_facts(shuffled._map_func)) == {"random"}
+    for in_order in (None, True, False):
+        given = {"num_parallel_calls": 2, "deterministic": in_order}
+        facts = inner(lambda x, given=given: tf.data.Dataset.range(x).map(lambda y: y, **given))
+        assert facts.unordered is (in_order is False)
 
 
 def test_inner_operators_are_listed_sources_first() -> None:
@@ -262,23 +272,18 @@ def choose_inside_a_library(image: Any) -> Any:
 LARGE, SMALL, UNKNOWN = [224, 224, 3], [32, 32, 3], [None, None, 3]
 
 
-@pytest.mark.parametrize(
-    ("function", "shape", "elements"),
-    [
-        pytest.param(choose_each, LARGE, [], id="a-condition-for-each-number"),
-        pytest.param(choose, SMALL, [], id="small"),
-        pytest.param(choose, None, [], id="nothing-known-of-its-shape"),
-        pytest.param(choose, [None, 4], [], id="boxes"),
-        pytest.param(choose_inside_a_library, LARGE, [], id="in-a-library"),
-        pytest.param(tf.image.random_flip_left_right, LARGE, [], id="a-flip-of-tensorflow"),
-        pytest.param(choose, LARGE, [150_528], id="image"),
-        pytest.param(choose, UNKNOWN, [None], id="image-of-any-size"),
-        pytest.param(lambda image: choose(choose(image)), LARGE, [150_528], id="the-same-statement-twice"),
-    ],
-)
-def test_selections_between_arrays_by_one_condition(
-    function: Callable[..., Any], shape: list[int | None] | None, elements: list[int | None]
-) -> None:
+@pytest.mark.parametrize(("function", "shape", "elements"), [
+    pytest.param(choose_each, LARGE, [], id="a-condition-for-each-number"),
+    pytest.param(choose, SMALL, [], id="small"),
+    pytest.param(choose, None, [], id="nothing-known-of-its-shape"),
+    pytest.param(choose, [None, 4], [], id="boxes"),
+    pytest.param(choose_inside_a_library, LARGE, [], id="in-a-library"),
+    pytest.param(tf.image.random_flip_left_right, LARGE, [], id="a-flip-of-tensorflow"),
+    pytest.param(choose, LARGE, [150_528], id="image"),
+    pytest.param(choose, UNKNOWN, [None], id="image-of-any-size"),
+    pytest.param(lambda image: choose(choose(image)), LARGE, [150_528], id="the-same-statement-twice"),
+])  # fmt: skip
+def test_selections_between_arrays_by_one_condition(function, shape, elements) -> None:
     spec = tf.TensorSpec(shape, tf.float32)
     images = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
     found = mapped(function, images).selections

@@ -64,15 +64,12 @@ def test_source_tensors() -> None:
     assert tensorflow_private.source_tensors(Dataset.range(3)) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "kernel"),
-    [
-        ("map_parallelization", lambda: Dataset.range(9).map(square).prefetch(1), "ParallelMapV2"),
-        ("map_and_batch_fusion", lambda: Dataset.range(9).map(square).batch(2).prefetch(1), "MapAndBatch"),
-        ("shuffle_and_repeat_fusion", lambda: Dataset.range(9).shuffle(3).repeat().prefetch(1), "ShuffleAndRepeat"),
-        ("inject_prefetch", lambda: Dataset.range(9), "Prefetch"),
-    ],
-)
+@pytest.mark.parametrize(("name", "make", "kernel"), [
+    ("map_parallelization", lambda: Dataset.range(9).map(square).prefetch(1), "ParallelMapV2"),
+    ("map_and_batch_fusion", lambda: Dataset.range(9).map(square).batch(2).prefetch(1), "MapAndBatch"),
+    ("shuffle_and_repeat_fusion", lambda: Dataset.range(9).shuffle(3).repeat().prefetch(1), "ShuffleAndRepeat"),
+    ("inject_prefetch", lambda: Dataset.range(9), "Prefetch"),
+])  # fmt: skip
 def test_default_pass_is_in_force_at_runtime_unless_switched_off(name: str, make: Any, kernel: str) -> None:
     assert name in fired(read(make())) and any(one.startswith(kernel) for one in kernels_that_run(make()))
     off = with_options(make(), **{f"experimental_optimization__{name}": False})

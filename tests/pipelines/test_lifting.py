@@ -124,48 +124,42 @@ def test_every_converter_proven_for_no_rows_has_a_case_in_a_branch() -> None:
     assert PROVEN_FOR_NO_ROWS <= PROVEN_OPS
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: tf.argmax(tf.nn.softmax(x), axis=-1),
-        lambda x: tf.exp(x) > 0.5,
-        lambda x: tf.floor(tf.math.log1p(x)),
-        lambda x: tf.where(tf.reduce_sum(x, axis=-1, keepdims=True) > 1.0, x, 0.0),
-    ],
-)
+@pytest.mark.parametrize("function", [
+    lambda x: tf.argmax(tf.nn.softmax(x), axis=-1),
+    lambda x: tf.exp(x) > 0.5,
+    lambda x: tf.floor(tf.math.log1p(x)),
+    lambda x: tf.where(tf.reduce_sum(x, axis=-1, keepdims=True) > 1.0, x, 0.0),
+])  # fmt: skip
 def test_choices_by_inexact_values_are_not_proven(function: Function) -> None:
     """The next integer, or another index, is not an approximation."""
     with pytest.raises(CannotProve, match=", whose last"):
         lifted(Case("", function, (NUMBERS,)))
 
 
-@pytest.mark.parametrize(
-    ("function", "inexact"),
-    [
-        (lambda x, y: x + y + tf.abs(x), ("AddV2",)),
-        (lambda x, y: x + y + x, ("AddV2",)),
-        (lambda x, y: x * (y * x), ()),
-        (lambda x, y: x / 255.0 - 0.5, ()),
-        (lambda x, y: (x - y) + (x - y), ()),
-        (lambda x, y: (x - [0.1, 0.2, 0.3]) / [0.7, 0.8, 0.9] * 2.0 - 1.0, ()),
-        (lambda x, y: (x - 0.3) + 1.7, ()),
-        (lambda x, y: tf.add(x, 255.0) + tf.cast(tf.range(x.shape[-1]), tf.float32), ("AddV2",)),
-        (lambda x, y: x + (y + x), ("AddV2",)),
-        (lambda x, y: x + y[..., :1] + y, ("AddV2",)),
-        (lambda x, y: (x - y) + 0.3, ("AddV2",)),
-        (lambda x, y: (x * 0.3) * y, ("Mul",)),
-        (lambda x, y: x * y[..., :1] * y, ("Mul",)),
-        (lambda x, y: tf.add_n([x, y]), ("AddN",)),
-        (lambda x, y: sum([x, y]), ()),
-        (lambda x, y: x + (0.0 + y), ()),
-        (lambda x, y: (x + 0.3) + 0.0, ()),
-        (lambda x, y: sum([x, y[..., :1], y]), ("AddV2",)),
-        (lambda x, y: 0.0 - x + y + tf.abs(x), ("AddV2",)),
-        (lambda x, y: 1.0 * x * y, ("Mul",)),
-        (lambda x, y: tf.complex(x, y) / tf.complex(y, x), ("RealDiv",)),
-        (lambda x, y: tf.complex(x, y) * tf.complex(y, x), ()),
-    ],
-)
+@pytest.mark.parametrize(("function", "inexact"), [
+    (lambda x, y: x + y + tf.abs(x), ("AddV2",)),
+    (lambda x, y: x + y + x, ("AddV2",)),
+    (lambda x, y: x * (y * x), ()),
+    (lambda x, y: x / 255.0 - 0.5, ()),
+    (lambda x, y: (x - y) + (x - y), ()),
+    (lambda x, y: (x - [0.1, 0.2, 0.3]) / [0.7, 0.8, 0.9] * 2.0 - 1.0, ()),
+    (lambda x, y: (x - 0.3) + 1.7, ()),
+    (lambda x, y: tf.add(x, 255.0) + tf.cast(tf.range(x.shape[-1]), tf.float32), ("AddV2",)),
+    (lambda x, y: x + (y + x), ("AddV2",)),
+    (lambda x, y: x + y[..., :1] + y, ("AddV2",)),
+    (lambda x, y: (x - y) + 0.3, ("AddV2",)),
+    (lambda x, y: (x * 0.3) * y, ("Mul",)),
+    (lambda x, y: x * y[..., :1] * y, ("Mul",)),
+    (lambda x, y: tf.add_n([x, y]), ("AddN",)),
+    (lambda x, y: sum([x, y]), ()),
+    (lambda x, y: x + (0.0 + y), ()),
+    (lambda x, y: (x + 0.3) + 0.0, ()),
+    (lambda x, y: sum([x, y[..., :1], y]), ("AddV2",)),
+    (lambda x, y: 0.0 - x + y + tf.abs(x), ("AddV2",)),
+    (lambda x, y: 1.0 * x * y, ("Mul",)),
+    (lambda x, y: tf.complex(x, y) / tf.complex(y, x), ("RealDiv",)),
+    (lambda x, y: tf.complex(x, y) * tf.complex(y, x), ()),
+])  # fmt: skip
 def test_sums_that_tensorflow_may_reorder_are_inexact(function: Function, inexact: tuple[str, ...]) -> None:
     assert lifted(Case("", function, (NUMBERS,) * 2))[0].inexact == inexact
 

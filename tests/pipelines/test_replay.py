@@ -34,8 +34,6 @@ AUTOTUNE = tf.data.AUTOTUNE
 
 
 def elements(dataset: Any, epochs: int = 2) -> list[Any]:
-    """Every element of some epochs, as plain lists."""
-
     def plain(component: Any) -> Any:
         if isinstance(component, tf.data.Dataset):
             return [plain(element) for element in component]
@@ -165,7 +163,7 @@ def test_rebuilt_operator_returns_equal_elements(name: str) -> None:
 NO_MODULE = {
     "snapshot", "copy_to_device", "scan", "group_by_window", "group_by_window, function", "bucket", "ragged_batch",
     "ragged_batch, int32", "ragged elements", "sparse elements", "sample", "choose", "parallel_interleave",
-    "unbatch", "unbatch, ragged", "unbatch, dictionary", "rebatch", "rebatch, several",  # behind a map of TensorFlow's
+    "unbatch, ragged", "rebatch", "rebatch, several",  # behind a map of TensorFlow's
     "from_list",
 }  # fmt: skip
 

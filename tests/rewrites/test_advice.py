@@ -103,16 +103,13 @@ def _python(words: str, *, input_wall_seconds: float | None = 0.1, **consumer: A
     return list(suggest_python_alternatives(described))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "range 9 | map! | map python cpu=100us waits=0us | batch 32",
-        "range 9 | map python cpu=1ms waits=3ms | batch 32",  # others hold the GIL while it waits
-        "list_files | map! reads_file | batch 32",
-        "range 2 | flat_map! calls=PyFunc python | batch 32",
-        "from_generator cpu=100us waits=0us | map! | batch 32",  # 3 ms of the 100 ms per batch
-    ],
-)
+@pytest.mark.parametrize("words", [
+    "range 9 | map! | map python cpu=100us waits=0us | batch 32",
+    "range 9 | map python cpu=1ms waits=3ms | batch 32",  # others hold the GIL while it waits
+    "list_files | map! reads_file | batch 32",
+    "range 2 | flat_map! calls=PyFunc python | batch 32",
+    "from_generator cpu=100us waits=0us | map! | batch 32",  # 3 ms of the 100 ms per batch
+])  # fmt: skip
 def test_no_alternative_to_python_is_suggested(words: str) -> None:
     assert _python(words) == []
 
@@ -138,18 +135,15 @@ def test_limit_and_alternative_of_a_map_that_runs_python_are_suggested() -> None
     assert "at most 500 elements/s (2.0 ms each)" in found.message and "tf.io.read_file" in found.hint
 
 
-@pytest.mark.parametrize(
-    ("words", "advised"),
-    [
-        (f"range 9 elements=90 | {_SLOW} elements=90", "put a cache() after it: 90 elements take 87.9 KiB"),
-        (f"range 9 elements=90 | shuffle 9 | {_SLOW} elements=90", "put it in front of shuffle(), with a cache()"),
-        ("from_generator cpu=2ms waits=0us elements=90 bytes=1k", "put a cache() after it: 90 elements"),
-        (f"range 9 elements=90 | {_SLOW} elements=90 | cache", ""),
-        (f"range 9 | repeat elements=-1 | {_SLOW} elements=-1", ""),
-        ("from_generator cpu=2ms waits=0us bytes=1k", "put a cache() after it: 1,000 elements take 977 KiB"),
-        ("from_generator cpu=2ms waits=0us", ""),
-    ],
-)
+@pytest.mark.parametrize(("words", "advised"), [
+    (f"range 9 elements=90 | {_SLOW} elements=90", "put a cache() after it: 90 elements take 87.9 KiB"),
+    (f"range 9 elements=90 | shuffle 9 | {_SLOW} elements=90", "put it in front of shuffle(), with a cache()"),
+    ("from_generator cpu=2ms waits=0us elements=90 bytes=1k", "put a cache() after it: 90 elements"),
+    (f"range 9 elements=90 | {_SLOW} elements=90 | cache", ""),
+    (f"range 9 | repeat elements=-1 | {_SLOW} elements=-1", ""),
+    ("from_generator cpu=2ms waits=0us bytes=1k", "put a cache() after it: 1,000 elements take 977 KiB"),
+    ("from_generator cpu=2ms waits=0us", ""),
+])  # fmt: skip
 def test_cache_is_suggested_where_it_fits(words: str, advised: str) -> None:
     (found,) = _python(f"{words} | batch 32")
     assert advised in found.hint and ("cache()" in found.hint) == bool(advised)

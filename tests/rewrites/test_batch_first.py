@@ -59,6 +59,13 @@ VECTORIZE_FIRES: list[Row] = [
     (f"range 9 | {_ROWS} 2 | batch 2", _UNORDERED, ["REORDERS n1>n2 n1 on batches"]),
     (f"range 9 | {_ROWS} 2 | batch 2 drop_remainder=True", _UNORDERED,
      ["EXACT n1>n2 n1 on batches"]),  # no short batch that could overtake others
+    # Batches of one epoch could overtake those of the epoch before.
+    (f"range 9 | {_ROWS} 2 deterministic=False | shuffle 9 | repeat 3 | batch 2 drop_remainder=True",
+     ["REORDERS n1>n4 n1 on batches"]),
+    (f"range 9 | {_ROWS} 2 deterministic=True | repeat 3 | batch 2 drop_remainder=True", _UNORDERED,
+     ["EXACT n1>n3 n1 on batches"]),
+    (f"range 9 | repeat 3 | {_ROWS} 2 | batch 2 drop_remainder=True | repeat", _UNORDERED,
+     ["EXACT n2>n3 n2 on batches"]),
 ]  # fmt: skip
 
 PARSE_SILENT: list[Row] = [

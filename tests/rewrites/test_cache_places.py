@@ -73,18 +73,15 @@ def test_without_costs_the_later_place_counts_as_saving_more() -> None:
     assert [place.node.id for place in pareto_frontier(places)] == ["n2", "n1"]
 
 
-@pytest.mark.parametrize(
-    "above",
-    [
-        "TFRecordDataset elements=10 bytes=1k",
-        "TFRecordDataset elements=10 bytes=1k | filter",
-        "TFRecordDataset elements=10 bytes=1k | shard 3 index=1",
-        "TFRecordDataset elements=10 bytes=1k | skip 3 | filter | batch 2 | map bytes=5k",
-        "TFRecordDataset elements=10 bytes=1k | map bytes=2k | batch 4",
-        "TFRecordDataset elements=10 bytes=1k | map bytes=2k | ragged_batch 4 bytes=9k",
-        "TFRecordDataset elements=10 bytes=1k | map bytes=2k | take 7",
-    ],
-)
+@pytest.mark.parametrize("above", [
+    "TFRecordDataset elements=10 bytes=1k",
+    "TFRecordDataset elements=10 bytes=1k | filter",
+    "TFRecordDataset elements=10 bytes=1k | shard 3 index=1",
+    "TFRecordDataset elements=10 bytes=1k | skip 3 | filter | batch 2 | map bytes=5k",
+    "TFRecordDataset elements=10 bytes=1k | map bytes=2k | batch 4",
+    "TFRecordDataset elements=10 bytes=1k | map bytes=2k | ragged_batch 4 bytes=9k",
+    "TFRecordDataset elements=10 bytes=1k | map bytes=2k | take 7",
+])  # fmt: skip
 def test_predicted_bytes_equal_those_checked_against_the_limit(above: str) -> None:
     described = context(f"{above} | map random | batch 2")
     assert described.profile is not None

@@ -9,6 +9,7 @@ import pytest
 
 from pipetune.core.edits import Consent, Edit, Insert, Move, Rewrite, Safety, SetArgument
 from pipetune.core.operators import OPTION
+from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from tests.rewrites.tables import conflict, first
@@ -42,6 +43,41 @@ def test_cache_after_a_map_conflicts_with_moving_that_map() -> None:
     assert conflict(words, "prefetch n3", vectorized) == ""
 
 
+def test_operators_exchange_their_places_only_as_in_one_of_the_rewrites() -> None:
+    """A shuffle that moves behind a map, which another rewrite puts behind the batch, would shuffle batches."""
+    words = "from_tensor_slices gathers elements=90 bytes=100 | map rows=exact bytes=8 cpu=1ms"
+    words += " | map rows=exact bytes=1k cpu=1ms | shuffle 50 | batch 3"
+    gather, shuffle, vectorize = "gather-batches n0", "map-and-batch-fusion n4", "vectorize-map n2"
+    assert "batch would move in front of shuffle" in conflict(words, gather, shuffle)
+    assert conflict(words, shuffle, vectorize) == conflict(words, gather) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "rewrite", "needed"),
+    [
+        ("range 9 | map python cpu=4ms | map python cpu=4ms | batch 2", "prefetch n1", True),
+        ("range 9 | map python cpu=4ms | map python cpu=4ms | batch 2", "prefetch n3", False),
+        ("from_generator elements=9 | batch 2 | map python", "map-and-batch-fusion n1", True),
+        ("a = from_generator | batch 2; b = range 9 | map python; zip a b", "map-and-batch-fusion n1", True),
+        ("from_generator elements=9 | batch 2 | map", "map-and-batch-fusion n1", False),
+        (
+            "range 9 | map python | prefetch 2 | batch 2 | map python",
+            "map-and-batch-fusion n3",
+            False,
+        ),  # they do so now
+    ],
+)
+def test_python_of_two_operators_runs_at_once_only_with_consent(words: str, rewrite: str, needed: bool) -> None:
+    """What draws from one generator, as `np.random` is, would get other numbers."""
+    ids = tuple(node.id for node in context(words).pipeline)
+    diagnosis = Diagnosis(Verdict.INPUT_BOUND, "", bottleneck=ids[1], sequential_segments=(ids,))
+    rewrites, _ = propose_all(context(words, diagnosis=diagnosis))
+    found = first(rewrites, *rewrite.split())
+    assert found.safety is (Safety.STATISTICAL if needed else Safety.EXACT)
+    assert found.needs == ({Consent.PYTHON_PARALLEL} if needed else set())
+    assert found.reproducible is not needed
+
+
 def test_parallel_calls_that_one_rewrite_removes_and_another_sets_conflict() -> None:
     words = "range 9 | map 4 | shuffle 5 | map 4 | batch 2"
     serial, parallel = "serial-map n4", "parallel-map n1"
@@ -59,35 +95,27 @@ def _free(*edits: Edit, safety: Safety = Safety.EXACT) -> Rewrite:
     return Rewrite(rule="free", node="n0", safety=safety, edits=edits, summary="Does it.")
 
 
-@pytest.mark.parametrize(
-    ("words", "rewrites", "why"),
-    [
-        ("range 9 | batch 2", [_free(SetArgument("n7", "batch_size", 1))], "names operator n7"),
-        ("range 9 | batch 2", [_free(Insert("n1", "prefetch", "p"))] * 2, "p would be inserted twice"),
-        (
-            "list_files | interleave cycle_length=4",
-            [_free(SetArgument("n2", "num_parallel_calls", 4)), _free(SetArgument("n2", "cycle_length", 2))],
-            "exceed the cycle length of 2",
-        ),
-        ("range 9 | map random | batch 2", [_free(Insert("n1", "cache", "c"))], "random numbers"),
-        ("range 9 | map | batch 2 | take 2", [_free(Insert("n1", "cache", "c"))], "may not read it to the end"),
-        ("range 9 | shuffle 9 | batch 2", [_free(Insert("n1", "cache", "c"))], "reshuffles"),
-        ("range 9 | shuffle 9 | batch 2", [_free(Insert("n1", "cache", "c"), safety=Safety.APPROXIMATE)], "reshuffles"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "rewrites", "why"), [
+    ("range 9 | batch 2", [_free(SetArgument("n7", "batch_size", 1))], "names operator n7"),
+    ("range 9 | batch 2", [_free(Insert("n1", "prefetch", "p"))] * 2, "p would be inserted twice"),
+    ("list_files | interleave cycle_length=4",
+        [_free(SetArgument("n2", "num_parallel_calls", 4)), _free(SetArgument("n2", "cycle_length", 2))],
+        "exceed the cycle length of 2"),
+    ("range 9 | map random | batch 2", [_free(Insert("n1", "cache", "c"))], "random numbers"),
+    ("range 9 | map | batch 2 | take 2", [_free(Insert("n1", "cache", "c"))], "may not read it to the end"),
+    ("range 9 | shuffle 9 | batch 2", [_free(Insert("n1", "cache", "c"))], "reshuffles"),
+    ("range 9 | shuffle 9 | batch 2", [_free(Insert("n1", "cache", "c"), safety=Safety.APPROXIMATE)], "reshuffles"),
+])  # fmt: skip
 def test_invalid_plan_is_rejected(words: str, rewrites: list[Rewrite], why: str) -> None:
     assert why in find_conflict(context(words), rewrites)
 
 
-@pytest.mark.parametrize(
-    ("words", "rewrite"),
-    [
-        ("range 9 | shuffle 9 | batch 2", _free(Insert("n1", "cache", "c"), safety=Safety.REORDERS)),  # needs consent
-        # What the script does itself is not checked.
-        ("list_files | interleave 4 cycle_length=2 | batch 2", _free(Insert("n3", "prefetch", "p"))),
-        ("range 9 | map random | cache | batch 2", _free(Insert("n3", "prefetch", "p"))),
-    ],
-)
+@pytest.mark.parametrize(("words", "rewrite"), [
+    ("range 9 | shuffle 9 | batch 2", _free(Insert("n1", "cache", "c"), safety=Safety.REORDERS)),  # needs consent
+    # What the script does itself is not checked.
+    ("list_files | interleave 4 cycle_length=2 | batch 2", _free(Insert("n3", "prefetch", "p"))),
+    ("range 9 | map random | cache | batch 2", _free(Insert("n3", "prefetch", "p"))),
+])  # fmt: skip
 def test_valid_plan_is_accepted(words: str, rewrite: Rewrite) -> None:
     assert find_conflict(context(words), [rewrite]) == ""
 
@@ -95,19 +123,16 @@ def test_valid_plan_is_accepted(words: str, rewrite: Rewrite) -> None:
 _ROWS = "from_tensor_slices gathers elements=25 bytes=12"
 
 
-@pytest.mark.parametrize(
-    ("words", "rule", "fires"),
-    [
-        # The last batch of one row is dropped: it is never examined only where each batch is assembled by itself.
-        ("range 9 elements=9 | batch 2 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
-        ("range 9 elements=9 | batch 2 | shuffle 3 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
-        (f"{_ROWS} | batch 4 | batch 4 drop_remainder=True", "gather-batches", False),
-        ("range 9 elements=9 | batch 2 | map cpu=1ms | filter | batch 4 drop_remainder=True", "filter-early", False),
-        ("range 9 elements=9 | batch 2 | batch 4", "map-and-batch-fusion", True),  # refused in any case
-        ("range 8 elements=8 | batch 2 | batch 3 drop_remainder=True", "map-and-batch-fusion", True),
-        (f"{_ROWS} | batch 5 | batch 4 drop_remainder=True", "gather-batches", True),
-    ],
-)
+@pytest.mark.parametrize(("words", "rule", "fires"), [
+    # The last batch of one row is dropped: it is never examined only where each batch is assembled by itself.
+    ("range 9 elements=9 | batch 2 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
+    ("range 9 elements=9 | batch 2 | shuffle 3 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
+    (f"{_ROWS} | batch 4 | batch 4 drop_remainder=True", "gather-batches", False),
+    ("range 9 elements=9 | batch 2 | map cpu=1ms | filter | batch 4 drop_remainder=True", "filter-early", False),
+    ("range 9 elements=9 | batch 2 | batch 4", "map-and-batch-fusion", True),  # refused in any case
+    ("range 8 elements=8 | batch 2 | batch 3 drop_remainder=True", "map-and-batch-fusion", True),
+    (f"{_ROWS} | batch 5 | batch 4 drop_remainder=True", "gather-batches", True),
+])  # fmt: skip
 def test_dropped_elements_of_different_sizes_are_not_batched_together(words: str, rule: str, fires: bool) -> None:
     rewrites, silences = propose_all(context(words))
     last = context(words).pipeline.output.id
@@ -119,22 +144,19 @@ def test_dropped_elements_of_different_sizes_are_not_batched_together(words: str
 _SHUFFLED = "a = range 9 | shuffle 9 seed=4"
 
 
-@pytest.mark.parametrize(
-    ("words", "op", "conflicts"),
-    [
-        (f"{_SHUFFLED}; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
-        (f"{_SHUFFLED}; b = a | repeat 2 | map writes=w; c = a | repeat 2; zip b c", "map", True),
-        (f"{_SHUFFLED}; b = a | concatenate a | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
-        ("a = random | take 9; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
-        (f"{_SHUFFLED} | repeat 2 | batch 2; zip a a", "batch", True),
-        (f"{_SHUFFLED}; b = a | repeat 2 | map; c = a | repeat 2; zip b c", "map", False),  # TensorFlow does so itself
-        (f"{_SHUFFLED} reshuffle_each_iteration=False; b = a | repeat | batch 2; c = a; zip b c", "batch", False),
-        (f"{_SHUFFLED}; b = a | batch 2; c = a | batch 2; zip b c | repeat 2", "batch", False),
-        (f"{_SHUFFLED}; b = a | repeat 2; c = a | repeat 2; zip b c | batch 2", "batch", False),
-        ("a = range 9; b = a | shuffle 9 seed=4 | repeat 2 | batch 2; c = a | repeat 2; zip b c", "batch", False),
-        (f"{_SHUFFLED} | repeat 2 | batch 2", "batch", False),
-    ],
-)
+@pytest.mark.parametrize(("words", "op", "conflicts"), [
+    (f"{_SHUFFLED}; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
+    (f"{_SHUFFLED}; b = a | repeat 2 | map writes=w; c = a | repeat 2; zip b c", "map", True),
+    (f"{_SHUFFLED}; b = a | concatenate a | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
+    ("a = random | take 9; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
+    (f"{_SHUFFLED} | repeat 2 | batch 2; zip a a", "batch", True),
+    (f"{_SHUFFLED}; b = a | repeat 2 | map; c = a | repeat 2; zip b c", "map", False),  # TensorFlow does so itself
+    (f"{_SHUFFLED} reshuffle_each_iteration=False; b = a | repeat | batch 2; c = a; zip b c", "batch", False),
+    (f"{_SHUFFLED}; b = a | batch 2; c = a | batch 2; zip b c | repeat 2", "batch", False),
+    (f"{_SHUFFLED}; b = a | repeat 2; c = a | repeat 2; zip b c | batch 2", "batch", False),
+    ("a = range 9; b = a | shuffle 9 seed=4 | repeat 2 | batch 2; c = a | repeat 2; zip b c", "batch", False),
+    (f"{_SHUFFLED} | repeat 2 | batch 2", "batch", False),
+])  # fmt: skip
 def test_branches_that_restart_one_shuffle_keep_their_order(words: str, op: str, conflicts: bool) -> None:
     """Each new iterator takes the next seed: if one started earlier, other elements would be paired."""
     described = context(words)
@@ -155,25 +177,22 @@ def test_operator_that_already_runs_ahead_may_change_its_parallelism() -> None:
 _REPEATED = "range 9 elements=9 | shuffle 9 seed=4 | repeat"
 
 
-@pytest.mark.parametrize(
-    ("words", "rule", "fires"),
-    [
-        (f"{_REPEATED} | batch 3 | take 3", "map-and-batch-fusion", False),
-        (f"{_REPEATED} | map 4 | take 9", "split-early", False),
-        (f"{_REPEATED} | map 4 | take 9", "serial-map", False),
-        (f"{_REPEATED} | map AUTOTUNE | take 9", "parallel-map", True),  # nobody knows how far that reads ahead
-        (f"{_REPEATED} | map 4 | take 9", "parallel-map", False),
-        (f"{_REPEATED} | map 4 rows=exact | batch 3 | take 3", "vectorize-map", False),
-        (f"a = {_REPEATED} | map 4; b = range 9 | repeat elements=-1; zip a b elements=-1", "parallel-map", True),
-        ("range 9 elements=9 | shuffle 9 seed=4 | map elements=9 | repeat | take 9 elements=9",
-         "shuffle-repeat-order", False),
-        ("range 9 elements=9 | shuffle 9 | repeat | batch 3 | take 3", "map-and-batch-fusion", True),  # not seeded
-        ("range 9 elements=9 | shuffle 9 seed=4 | batch 3 | take 3", "map-and-batch-fusion", True),
-        ("range 9 elements=9 | shuffle 9 seed=4 reshuffle_each_iteration=False | repeat | batch 3 | take 3",
-         "map-and-batch-fusion", True),
-        (f"{_REPEATED} 2 | batch 3", "map-and-batch-fusion", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "rule", "fires"), [
+    (f"{_REPEATED} | batch 3 | take 3", "map-and-batch-fusion", False),
+    (f"{_REPEATED} | map 4 | take 9", "split-early", False),
+    (f"{_REPEATED} | map 4 | take 9", "serial-map", False),
+    (f"{_REPEATED} | map AUTOTUNE | take 9", "parallel-map", True),  # nobody knows how far that reads ahead
+    (f"{_REPEATED} | map 4 | take 9", "parallel-map", False),
+    (f"{_REPEATED} | map 4 rows=exact | batch 3 | take 3", "vectorize-map", False),
+    (f"a = {_REPEATED} | map 4; b = range 9 | repeat elements=-1; zip a b elements=-1", "parallel-map", True),
+    ("range 9 elements=9 | shuffle 9 seed=4 | map elements=9 | repeat | take 9 elements=9",
+     "shuffle-repeat-order", False),
+    ("range 9 elements=9 | shuffle 9 | repeat | batch 3 | take 3", "map-and-batch-fusion", True),  # not seeded
+    ("range 9 elements=9 | shuffle 9 seed=4 | batch 3 | take 3", "map-and-batch-fusion", True),
+    ("range 9 elements=9 | shuffle 9 seed=4 reshuffle_each_iteration=False | repeat | batch 3 | take 3",
+     "map-and-batch-fusion", True),
+    (f"{_REPEATED} 2 | batch 3", "map-and-batch-fusion", True),
+])  # fmt: skip
 def test_shuffle_that_a_take_ends_is_restarted_as_often(words: str, rule: str, fires: bool) -> None:
     """A restart that is read ahead takes the seed of a later epoch."""
     rewrites, silences = propose_all(context(words))
@@ -181,19 +200,16 @@ def test_shuffle_that_a_take_ends_is_restarted_as_often(words: str, rule: str, f
     assert any("after more or fewer restarts" in one.why for one in silences if one.rule == rule) is not fires
 
 
-@pytest.mark.parametrize(
-    ("words", "fires"),
-    [
-        ("range 9 elements=9 | map random | cache | batch 2 | take 3", False),
-        ("range 9 elements=9 | map random | snapshot | batch 2 | take 3", False),
-        ("range 9 elements=9 | shuffle 9 | cache | batch 2 | take 3", False),
-        ("range 9 elements=9 | map random | cache | batch 2 2 | take 3", False),
-        ("range 9 elements=9 | map random | cache | batch 2 AUTOTUNE | take 3", True),
-        ("range 9 elements=9 | map | cache | batch 2 | take 3", True),  # complete or not, it holds the same
-        ("range 9 elements=9 | map random | cache | batch 2", True),
-        ("range 9 elements=9 | map random | cache | batch 2 elements=5 | take 9 elements=5", True),
-    ],
-)
+@pytest.mark.parametrize(("words", "fires"), [
+    ("range 9 elements=9 | map random | cache | batch 2 | take 3", False),
+    ("range 9 elements=9 | map random | snapshot | batch 2 | take 3", False),
+    ("range 9 elements=9 | shuffle 9 | cache | batch 2 | take 3", False),
+    ("range 9 elements=9 | map random | cache | batch 2 2 | take 3", False),
+    ("range 9 elements=9 | map random | cache | batch 2 AUTOTUNE | take 3", True),
+    ("range 9 elements=9 | map | cache | batch 2 | take 3", True),  # complete or not, it holds the same
+    ("range 9 elements=9 | map random | cache | batch 2", True),
+    ("range 9 elements=9 | map random | cache | batch 2 elements=5 | take 9 elements=5", True),
+])  # fmt: skip
 def test_cache_that_a_take_ends_is_not_completed_ahead_of_it(words: str, fires: bool) -> None:
     """The draws of one epoch would then be those of all later ones."""
     words = re.sub(r"batch 2 (2|AUTOTUNE)", r"batch 2 num_parallel_calls=\1", words)
@@ -208,17 +224,14 @@ def test_prefetch_does_not_move_behind_a_take_that_ends_a_shuffle() -> None:
     assert not any("Move the prefetch" in one.summary for one in rewrites)
 
 
-@pytest.mark.parametrize(
-    ("words", "rule", "fires"),
-    [
-        ("a = range 90 elements=90; b = a | map | skip 5; c = a | map; zip b c", "split-early", False),
-        ("a = range 90 bytes=8; b = a | map bytes=1k | shuffle 9; c = a; zip b c | batch 2", "shuffle-small", False),
-        ("a = range 90 elements=90 | map; b = a | map | skip 5; c = a; zip b c", "split-early", False),
-        ("a = range 90 elements=90; b = a | map | skip 5; c = range 90 | map; zip b c", "split-early", True),
-        ("a = range 90 elements=90 | map | skip 5; b = a | map; zip a b", "split-early", True),
-        ("a = range 90 bytes=8 elements=90; b = a | shuffle 9 | map bytes=1k cpu=1ms; c = a; zip b c", "cache", True),
-    ],
-)
+@pytest.mark.parametrize(("words", "rule", "fires"), [
+    ("a = range 90 elements=90; b = a | map | skip 5; c = a | map; zip b c", "split-early", False),
+    ("a = range 90 bytes=8; b = a | map bytes=1k | shuffle 9; c = a; zip b c | batch 2", "shuffle-small", False),
+    ("a = range 90 elements=90 | map; b = a | map | skip 5; c = a; zip b c", "split-early", False),
+    ("a = range 90 elements=90; b = a | map | skip 5; c = range 90 | map; zip b c", "split-early", True),
+    ("a = range 90 elements=90 | map | skip 5; b = a | map; zip a b", "split-early", True),
+    ("a = range 90 bytes=8 elements=90; b = a | shuffle 9 | map bytes=1k cpu=1ms; c = a; zip b c", "cache", True),
+])  # fmt: skip
 def test_operator_of_one_branch_does_not_move_in_front_of_another(words: str, rule: str, fires: bool) -> None:
     rewrites, silences = propose_all(context(words))
     assert any(one.rule == rule for one in rewrites) is fires
@@ -228,20 +241,17 @@ def test_operator_of_one_branch_does_not_move_in_front_of_another(words: str, ru
 _WITH_ERRORS = "would begin or cease to be fused"
 
 
-@pytest.mark.parametrize(
-    ("words", "edits", "why"),
-    [
-        ("range 9 | map | batch 4 2 | ignore_errors", [SetArgument("n2", "num_parallel_calls", None)], _WITH_ERRORS),
-        ("range 9 | map | batch 4 | ignore_errors", [Insert("n1", "cache", "c")], _WITH_ERRORS),
-        ("range 9 | map | prefetch 2 | batch 4 | ignore_errors", [Move("n2", "n4")], _WITH_ERRORS),
-        ("range 9 | map | batch 4 | prefetch 2", [Insert("n1", "cache", "c")], ""),
-        ("range 9 | map | ignore_errors | batch 4", [Insert("n1", "cache", "c")], ""),
-        ("list_files | interleave cycle_length=4 | ignore_errors | batch 4",
-         [SetArgument("n2", "num_parallel_calls", 2)], "go on in another order after an error"),
-        ("list_files | interleave 4 cycle_length=4 | ignore_errors | batch 4",
-         [SetArgument("n2", "num_parallel_calls", 2)], ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "edits", "why"), [
+    ("range 9 | map | batch 4 2 | ignore_errors", [SetArgument("n2", "num_parallel_calls", None)], _WITH_ERRORS),
+    ("range 9 | map | batch 4 | ignore_errors", [Insert("n1", "cache", "c")], _WITH_ERRORS),
+    ("range 9 | map | prefetch 2 | batch 4 | ignore_errors", [Move("n2", "n4")], _WITH_ERRORS),
+    ("range 9 | map | batch 4 | prefetch 2", [Insert("n1", "cache", "c")], ""),
+    ("range 9 | map | ignore_errors | batch 4", [Insert("n1", "cache", "c")], ""),
+    ("list_files | interleave cycle_length=4 | ignore_errors | batch 4",
+     [SetArgument("n2", "num_parallel_calls", 2)], "go on in another order after an error"),
+    ("list_files | interleave 4 cycle_length=4 | ignore_errors | batch 4",
+     [SetArgument("n2", "num_parallel_calls", 2)], ""),
+])  # fmt: skip
 def test_ignored_errors_drop_the_same_elements(words: str, edits: list[Edit], why: str) -> None:
     words = words.replace("batch 4 2", "batch 4 num_parallel_calls=2")
     found = find_conflict(context(words), [_free(*edits)])
@@ -280,18 +290,15 @@ def test_repeat_does_not_move_behind_an_operator_that_another_rewrite_removes() 
 _LABELS = "a = range 9 | map cpu=1ms; b = range 9 | map variable=w cpu=1ms"
 
 
-@pytest.mark.parametrize(
-    ("words", "rule", "allowed"),
-    [
-        (f"{_LABELS}; concatenate a b | batch 2", "map-and-batch-fusion", False),
-        ("range 9 | map table | shuffle 4 | batch 2", "map-and-batch-fusion", False),
-        ("range 9 | map variable=w | map random cpu=1ms", "parallel-map", False),
-        # What runs ahead as it is, or by TensorFlow's own passes, and what reads nothing that training changes.
-        ("range 9 | map variable=w | map 2 random cpu=1ms", "parallel-map", True),
-        ("range 9 | map variable=w | map cpu=1ms", "parallel-map", True),
-        (f"{_LABELS.replace('variable=w', '')}; concatenate a b | batch 2", "map-and-batch-fusion", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "rule", "allowed"), [
+    (f"{_LABELS}; concatenate a b | batch 2", "map-and-batch-fusion", False),
+    ("range 9 | map table | shuffle 4 | batch 2", "map-and-batch-fusion", False),
+    ("range 9 | map variable=w | map random cpu=1ms", "parallel-map", False),
+    # What runs ahead as it is, or by TensorFlow's own passes, and what reads nothing that training changes.
+    ("range 9 | map variable=w | map 2 random cpu=1ms", "parallel-map", True),
+    ("range 9 | map variable=w | map cpu=1ms", "parallel-map", True),
+    (f"{_LABELS.replace('variable=w', '')}; concatenate a b | batch 2", "map-and-batch-fusion", True),
+])  # fmt: skip
 def test_nothing_runs_ahead_behind_what_training_changes(words: str, rule: str, allowed: bool) -> None:
     proposed, silent = propose_all(context(words))
     refused = [one for one in silent if one.rule == rule and "would run ahead of training" in one.why]

@@ -61,15 +61,12 @@ def test_equal_changes_are_proposed_once() -> None:
     assert len({rewrite.key for rewrite in rewrites}) == len(rewrites)
 
 
-@pytest.mark.parametrize(
-    ("words", "node", "operators"),
-    [
-        ("TFRecordDataset elements=9 bytes=1k | map bytes=1k | batch 2", "n2", ["batch", "cache", "prefetch"]),
-        ("range 9 | shuffle 9 | batch 2 | repeat", "n3", ["repeat", "batch", "prefetch"]),
-        ("range 9 | map | skip 3", "n2", ["skip", "map", "prefetch"]),
-        ("range 9 | map | filter early=1", "n2", ["filter", "map", "prefetch"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "node", "operators"), [
+    ("TFRecordDataset elements=9 bytes=1k | map bytes=1k | batch 2", "n2", ["batch", "cache", "prefetch"]),
+    ("range 9 | shuffle 9 | batch 2 | repeat", "n3", ["repeat", "batch", "prefetch"]),
+    ("range 9 | map | skip 3", "n2", ["skip", "map", "prefetch"]),
+    ("range 9 | map | filter early=1", "n2", ["filter", "map", "prefetch"]),
+])  # fmt: skip
 def test_plan_in_proposal_order_keeps_the_prefetch_last(words: str, node: str, operators: list[str]) -> None:
     described = context(words)
     rewrites, _ = propose_all(described)
@@ -89,14 +86,11 @@ def test_rewrite_above_the_memory_limit_is_not_proposed() -> None:
     assert len(refused) == 2 and all("above the limit of 286 MiB" in silence.why for silence in refused)
 
 
-@pytest.mark.parametrize(
-    ("words", "safety"),
-    [
-        ("range 9 | shuffle 10 seed=4 | map | repeat 2 | batch 2", Safety.REORDERS),
-        ("range 9 | shuffle 10 seed=4 | map | repeat | batch 2", Safety.EXACT),
-        ("range 9 | shuffle 10 | map | repeat 2 | batch 2", Safety.EXACT),
-    ],
-)
+@pytest.mark.parametrize(("words", "safety"), [
+    ("range 9 | shuffle 10 seed=4 | map | repeat 2 | batch 2", Safety.REORDERS),
+    ("range 9 | shuffle 10 seed=4 | map | repeat | batch 2", Safety.EXACT),
+    ("range 9 | shuffle 10 | map | repeat 2 | batch 2", Safety.EXACT),
+])  # fmt: skip
 def test_moving_a_shuffle_next_to_its_repeat_changes_a_seeded_order(words: str, safety: Safety) -> None:
     """TensorFlow fuses the two operators."""
     rewrites, _ = propose_all(context(words.replace("map", "map rows=exact")))
@@ -143,3 +137,12 @@ def test_what_a_full_cache_makes_idle_is_not_changed() -> None:
     assert before - after == {("read-shards", "n2"), ("parallel-map", "n3")} and ("parallel-map", "n5") in after
     why = "Nothing upstream of cache (train.py:5) runs after the first epoch."
     assert {(one.rule, one.node) for one in propose_all(full)[1] if one.why == why} == before - after
+
+
+@pytest.mark.parametrize(("words", "idle"), [
+    ("range 9 | map | cache | map", "n0 n1"),
+    ("a = range 9 | map; b = a | cache; c = a | batch 2 | unbatch; zip b c", ""),
+    ("a = range 9 | map; b = a | cache; c = a | batch 2 | cache; zip b c", "n0 n1 n3"),
+])  # fmt: skip
+def test_only_what_every_way_to_the_output_reads_from_a_full_cache_is_idle(words: str, idle: str) -> None:
+    assert " ".join(sorted(context(words).pipeline.idle_operators)) == idle

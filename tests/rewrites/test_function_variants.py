@@ -151,14 +151,11 @@ test_no_split_function = silent_test("split-map", SPLIT_SILENT)
 test_split_functions = proposal_test("split-map", SPLIT_FIRES, group="cache")
 
 
-@pytest.mark.parametrize(
-    ("rule", "words", "form", "least"),
-    [
-        ("decode-and-crop", f"range 9 | {_CROPS} random | batch 2", FunctionVariant.DECODE_AND_CROP, 0.1),
-        ("where-to-cond", f"range 9 | {_SELECTS} random | batch 2", FunctionVariant.BRANCHING, 0.05),
-        ("numpy-function", f"range 9 | {_CALLS}", FunctionVariant.ARRAYS, 0.05),
-    ],
-)
+@pytest.mark.parametrize(("rule", "words", "form", "least"), [
+    ("decode-and-crop", f"range 9 | {_CROPS} random | batch 2", FunctionVariant.DECODE_AND_CROP, 0.1),
+    ("where-to-cond", f"range 9 | {_SELECTS} random | batch 2", FunctionVariant.BRANCHING, 0.05),
+    ("numpy-function", f"range 9 | {_CALLS}", FunctionVariant.ARRAYS, 0.05),
+])  # fmt: skip
 def test_small_saving_is_not_proposed(rule: str, words: str, form: FunctionVariant, least: float) -> None:
     for share in (None, 0.4, 1 - least, 1 - least + 0.01, 1.02):
         shares = {form: share} if share is not None else None
@@ -168,13 +165,10 @@ def test_small_saving_is_not_proposed(rule: str, words: str, form: FunctionVaria
             assert f"saves {least - 0.01:.0%} of the cost of map (train.py:2)" in silences[0].why
 
 
-@pytest.mark.parametrize(
-    ("rule", "words", "digest"),
-    [
-        ("decode-and-crop", f"range 9 | {_CROPS} random", "cropped"),
-        ("where-to-cond", f"range 9 | {_SELECTS} random", "branched"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "words", "digest"), [
+    ("decode-and-crop", f"range 9 | {_CROPS} random", "cropped"),
+    ("where-to-cond", f"range 9 | {_SELECTS} random", "branched"),
+])  # fmt: skip
 def test_rewrite_names_digest_and_draws(rule: str, words: str, digest: str) -> None:
     (rewrite,) = check_proposes(rule, words)
     assert [edit.digest for edit in rewrite.edits if isinstance(edit, ReplaceFunction)] == [digest]

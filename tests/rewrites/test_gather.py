@@ -182,14 +182,11 @@ def test_cache_of_the_windows_conflicts() -> None:
     assert "cache would stay in place while n2 is moved" in find_conflict(described, [cached, gathered])
 
 
-@pytest.mark.parametrize(
-    ("rows", "windows", "starts"),
-    [
-        (10, RowWindows(3, 2, 1), [0, 2, 4, 6]),
-        (10, RowWindows(3, 3, 3), [0, 3]),
-        (10, RowWindows(10, 1, 1), [0]),
-        (2, RowWindows(3, 1, 1), []),
-    ],
-)
+@pytest.mark.parametrize(("rows", "windows", "starts"), [
+    (10, RowWindows(3, 2, 1), [0, 2, 4, 6]),
+    (10, RowWindows(3, 3, 3), [0, 3]),
+    (10, RowWindows(10, 1, 1), [0]),
+    (2, RowWindows(3, 1, 1), []),
+])  # fmt: skip
 def test_window_starts(rows: int, windows: RowWindows, starts: list[int]) -> None:
     assert list(windows.window_starts(rows)) == starts

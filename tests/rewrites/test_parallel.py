@@ -131,29 +131,23 @@ test_no_parallel_interleave = silent_test("parallel-interleave", INTERLEAVE_SILE
 test_parallel_interleaves = proposal_test("parallel-interleave", INTERLEAVE_FIRES, consent=_consent)
 
 
-@pytest.mark.parametrize(
-    ("words", "length"),
-    [
-        ("list_files | interleave cycle_length=-1", 8),
-        ("list_files | interleave 16", 8),
-        ("list_files | interleave 4 cycle_length=6", 6),
-    ],
-)
+@pytest.mark.parametrize(("words", "length"), [
+    ("list_files | interleave cycle_length=-1", 8),
+    ("list_files | interleave 16", 8),
+    ("list_files | interleave 4 cycle_length=6", 6),
+])  # fmt: skip
 def test_effective_cycle_length_is_the_runtimes_default(words: str, length: int) -> None:
     described = context(words, serial_cycle_length=8)
     assert effective_cycle_length(described.pipeline["n2"], described) == length
 
 
-@pytest.mark.parametrize(
-    ("words", "resuming", "longer"),
-    [
-        *((words, (), 0) for words in ("take 9", "skip 9", "shard 2 index=0")),
-        ("skip 9", (ResumePoint(ResumeMethod.SKIP, "skip(9)", node="n3"),), 2),
-        ("shard 1 index=0", (), 2),
-        ("map", (), 2),
-        ("enumerate", (), 2),  # a comparison would notice
-    ],
-)
+@pytest.mark.parametrize(("words", "resuming", "longer"), [
+    *((words, (), 0) for words in ("take 9", "skip 9", "shard 2 index=0")),
+    ("skip 9", (ResumePoint(ResumeMethod.SKIP, "skip(9)", node="n3"),), 2),
+    ("shard 1 index=0", (), 2),
+    ("map", (), 2),
+    ("enumerate", (), 2),  # a comparison would notice
+])  # fmt: skip
 def test_longer_cycle_never_selects_other_elements(words: str, resuming: tuple[ResumePoint, ...], longer: int) -> None:
     text = f"list_files elements=16 | interleave cycle_length=4 block_length=1 | {words}"
     rewrites, silences = proposals("parallel-interleave", context(text, resuming=resuming))
@@ -258,15 +252,12 @@ def test_parallel_batch_is_made_serial_for_fusion() -> None:
     assert len({rewrite.group for rewrite in rewrites}) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "options", "safety"),
-    [
-        ("range 9 | filter | batch 10", {}, "EXACT"),
-        ("range 9 | filter | batch 10", {"deterministic": False}, "REORDERS"),
-        ("range 9 | filter | batch 10 drop_remainder=True", {"deterministic": False}, "STATISTICAL"),
-        ("range 9 | filter | batch 10 deterministic=False", {}, "REORDERS"),
-    ],
-)
+@pytest.mark.parametrize(("words", "options", "safety"), [
+    ("range 9 | filter | batch 10", {}, "EXACT"),
+    ("range 9 | filter | batch 10", {"deterministic": False}, "REORDERS"),
+    ("range 9 | filter | batch 10 drop_remainder=True", {"deterministic": False}, "STATISTICAL"),
+    ("range 9 | filter | batch 10 deterministic=False", {}, "REORDERS"),
+])  # fmt: skip
 def test_parallel_batch_is_proposed_where_nothing_is_fused(words: str, options: dict[str, Any], safety: str) -> None:
     rewrites = check_proposes("map-and-batch-fusion", words, options=options)
     assert outlines(rewrites) == [f"{safety} n2.num_parallel_calls={n}" for n in (-1, 2)]

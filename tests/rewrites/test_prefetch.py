@@ -82,17 +82,14 @@ def test_buffer_that_bridges_the_pauses_of_the_input_comes_first() -> None:
         assert rewrites[0].edits == (SetArgument("n2", "buffer_size", size),)
 
 
-@pytest.mark.parametrize(
-    ("words", "segment", "bottleneck", "fields"),
-    [
-        (_STAGES, _SEGMENT, "n7", {}),  # another operator limits
-        (_STAGES, (), "n3", {}),
-        (_STAGES, ("n3",), "n3", {}),  # a single operator cannot be split
-        (_STAGES, _SEGMENT, "n3", {"profiled": False}),  # no place is known without costs
-        (_STAGES, _SEGMENT, "n3", {"diagnosis": None}),
-        ("range 9 | map! | map cpu=1us | prefetch 1", ("n1", "n2"), "n1", {}),  # one operator takes all the time
-    ],
-)
+@pytest.mark.parametrize(("words", "segment", "bottleneck", "fields"), [
+    (_STAGES, _SEGMENT, "n7", {}),  # another operator limits
+    (_STAGES, (), "n3", {}),
+    (_STAGES, ("n3",), "n3", {}),  # a single operator cannot be split
+    (_STAGES, _SEGMENT, "n3", {"profiled": False}),  # no place is known without costs
+    (_STAGES, _SEGMENT, "n3", {"diagnosis": None}),
+    ("range 9 | map! | map cpu=1us | prefetch 1", ("n1", "n2"), "n1", {}),  # one operator takes all the time
+])  # fmt: skip
 def test_segment_is_not_split(words: str, segment: tuple[str, ...], bottleneck: str, fields: dict[str, Any]) -> None:
     assert _between(words, segment, bottleneck, **fields) == []
 
@@ -124,16 +121,13 @@ test_no_copy_to_device = silent_test(DEVICE, DEVICE_SILENT)
 test_copies_to_device = proposal_test(DEVICE, DEVICE_FIRES)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "TensorSpec(shape=(None,), dtype=tf.string, name=None)",
-        "(TensorSpec(shape=(None, 2), dtype=tf.float32, name=None), TensorSpec(shape=(), dtype=tf.string, name=None))",
-        "RaggedTensorSpec(TensorShape([None, None]), tf.int32, 1, tf.int64)",
-        "SparseTensorSpec(TensorShape([None]), tf.float32)",
-        "DatasetSpec(TensorSpec(shape=(), dtype=tf.int64, name=None), TensorShape([]))",
-    ],
-)
+@pytest.mark.parametrize("spec", [
+    "TensorSpec(shape=(None,), dtype=tf.string, name=None)",
+    "(TensorSpec(shape=(None, 2), dtype=tf.float32, name=None), TensorSpec(shape=(), dtype=tf.string, name=None))",
+    "RaggedTensorSpec(TensorShape([None, None]), tf.int32, 1, tf.int64)",
+    "SparseTensorSpec(TensorShape([None]), tf.float32)",
+    "DatasetSpec(TensorSpec(shape=(), dtype=tf.int64, name=None), TensorShape([]))",
+])  # fmt: skip
 def test_host_only_elements_are_not_prefetched_to_the_device(spec: str) -> None:
     described = context("range 9 | batch 2", **GPU)
     nodes = tuple(replace(node, spec=spec) for node in described.pipeline)

@@ -119,6 +119,13 @@ def test_conversion_is_not_suggested(name: str) -> None:
     assert proposals(NAME, with_profile(context(words), files=use)) == ([], [])
 
 
+def test_files_that_take_longer_alone_than_the_operator_are_all_of_its_time() -> None:
+    small = replace(_SMALL, small=SmallFileCosts(256, 500e-6, 20e-6))
+    _, (silence,) = proposals(NAME, with_profile(context(_LOADS), files=small))
+    assert "100% of the operator's time" in silence.why and "25.00 times as fast" in silence.why
+    assert proposals(NAME, with_profile(context(_LOADS), files=small, operators=())) == ([], [])
+
+
 def test_conversion_without_a_visible_gain_is_not_advised() -> None:
     small = replace(_SMALL, small=SmallFileCosts(256, 22e-6, 20e-6))
     _, (silence,) = proposals(NAME, with_profile(context(_LOADS), files=small))

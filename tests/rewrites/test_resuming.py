@@ -86,9 +86,7 @@ LOWERED: list[tuple[str, ResumePoint, Edits, Safety, str]] = [
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety", "warning"), LOWERED)
 @pytest.mark.mission("D4.resuming")
-def test_rewrite_that_affects_resuming_is_weaker(
-    words: str, way: ResumePoint, edits: Edits, safety: Safety, warning: str
-) -> None:
+def test_rewrite_that_affects_resuming_is_weaker(words, way, edits, safety, warning) -> None:
     found = seen(words, way, edits)
     assert isinstance(found, Rewrite) and found.safety is safety
     assert any(warning in note for note in found.notes) and all(way.what in note for note in found.notes)
@@ -101,13 +99,10 @@ def test_other_draws_before_a_skip_add_a_note(safety: Safety) -> None:
     assert isinstance(found, Rewrite) and found.safety is safety and "resumed after it" in found.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("words", "way", "edits", "why"),
-    [
-        (LOOP, skip("n2"), FILE_BELOW, "remained for an earlier run"),
-        (PLAIN, STATE, (Insert("n3", "copy_to_device", "copy_to_device@n3"),), "cannot be saved"),
-    ],
-)
+@pytest.mark.parametrize(("words", "way", "edits", "why"), [
+    (LOOP, skip("n2"), FILE_BELOW, "remained for an earlier run"),
+    (PLAIN, STATE, (Insert("n3", "copy_to_device", "copy_to_device@n3"),), "cannot be saved"),
+])  # fmt: skip
 @pytest.mark.mission("D4.resuming")
 def test_rewrite_that_breaks_resuming_is_not_proposed(words: str, way: ResumePoint, edits: Edits, why: str) -> None:
     found = seen(words, way, edits)

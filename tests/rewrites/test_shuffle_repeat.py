@@ -29,15 +29,13 @@ ORDER_SILENT: list[Row] = [
 ORDER_FIRES: list[Row] = [
     ("range 9 | shuffle 9 | repeat", ["REORDERS n2>n0"]),
     ("range 9 | shuffle 9 | map | repeat", ["EXACT n3>n1", "REORDERS n3>n0"]),
-    (
-        "range 9 | shuffle 9 | [map random or batch 2 or map 2 deterministic=False] | repeat",
-        ["REORDERS n3>n1", "REORDERS n3>n0"],
-    ),
+    ("range 9 | shuffle 9 | [map random or batch 2 or map 2 deterministic=False] | repeat",
+        ["REORDERS n3>n1", "REORDERS n3>n0"]),
     ("range 8 elements=8 | shuffle 9 | batch 2 drop_remainder=True | repeat", ["REORDERS n3>n1", "REORDERS n3>n0"]),
     ("range 9 | repeat | shuffle 9[ or  | shard 1 index=0]", ["REORDERS n1>n2"]),
     ("range 9 | shuffle 9 | map | repeat | take 20", ["EXACT n3>n1"]),
     ("range 9 | repeat 2 | map | shuffle 9 | batch 2", ["REORDERS n1>n3"]),
-]
+]  # fmt: skip
 
 _SMALL = "TFRecordDataset elements=100 bytes=1k"
 
@@ -141,19 +139,16 @@ def _spread(described: RuleContext, **changes: Any) -> RuleContext:
     return replace(described, pipeline=replace(described.pipeline, nodes=nodes))
 
 
-@pytest.mark.parametrize(
-    ("words", "fixed", "changes", "safety"),
-    [
-        ("shuffle 9", False, {"line": 90}, "EXACT"),
-        ("shuffle 9", True, {}, "EXACT"),  # consecutive calls
-        ("shuffle 9", True, {"line": 90}, "STATISTICAL"),
-        ("shuffle 9", True, {"file": "other.py"}, "STATISTICAL"),
-        ("shuffle 9", True, {"scope": "make"}, "STATISTICAL"),
-        ("shuffle 9 seed=4", True, {"line": 90}, "EXACT"),
-        ("shuffle 9 seed=87654321,4", True, {"line": 90}, "EXACT"),
-        ("shuffle 9 seed=5,4", True, {"line": 90}, "STATISTICAL"),  # under a global seed it may have been drawn
-    ],
-)
+@pytest.mark.parametrize(("words", "fixed", "changes", "safety"), [
+    ("shuffle 9", False, {"line": 90}, "EXACT"),
+    ("shuffle 9", True, {}, "EXACT"),  # consecutive calls
+    ("shuffle 9", True, {"line": 90}, "STATISTICAL"),
+    ("shuffle 9", True, {"file": "other.py"}, "STATISTICAL"),
+    ("shuffle 9", True, {"scope": "make"}, "STATISTICAL"),
+    ("shuffle 9 seed=4", True, {"line": 90}, "EXACT"),
+    ("shuffle 9 seed=87654321,4", True, {"line": 90}, "EXACT"),
+    ("shuffle 9 seed=5,4", True, {"line": 90}, "STATISTICAL"),  # under a global seed it may have been drawn
+])  # fmt: skip
 def test_unseeded_shuffle_passes_no_draw(words: str, fixed: bool, changes: dict[str, Any], safety: str) -> None:
     described = context(f"{_SMALL} | map bytes=9k | {words}", randomness_fixed=fixed)
     (move, *_), _ = proposals("shuffle-small", _spread(described, **changes))

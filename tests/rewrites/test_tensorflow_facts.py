@@ -90,15 +90,12 @@ def test_fusion_matches_the_runtime(words: str, make: Callable[[Any], Any], opti
     assert ("MapAndBatch" in _kernels(_with(make(_numbers()), **options))) == is_fused(batch, described)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"map_parallelization": False},
-        {"apply_default_optimizations": False},
-        {"apply_default_optimizations": False, "map_parallelization": True},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {},
+    {"map_parallelization": False},
+    {"apply_default_optimizations": False},
+    {"apply_default_optimizations": False, "map_parallelization": True},
+])  # fmt: skip
 def test_maps_that_tensorflow_runs_in_parallel_are_known(options: dict[str, bool]) -> None:
     described = _described("range 9 | map | prefetch 2", options)
     kernels = _kernels(_with(_numbers().map(_plain).prefetch(2), **options))
@@ -123,21 +120,6 @@ def test_default_cycle_length(words: str, arguments: dict[str, Any]) -> None:
     described = context(f"list_files | interleave {words}", cores=len(os.sched_getaffinity(0)))
     length = effective_cycle_length(described.pipeline["n2"], described)
     assert _order(**arguments) == _order(cycle_length=length, block_length=1, num_parallel_calls=AUTOTUNE)
-
-
-def test_more_calls_than_the_cycle_length_are_refused() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="cycle_length"):
-        _order(cycle_length=2, num_parallel_calls=3)
-
-
-def _epochs(dataset: Any) -> list[list[int]]:
-    return [[int(number) for number in dataset.as_numpy_iterator()] for _ in range(3)]
-
-
-def test_shuffle_commutes_with_a_map() -> None:
-    behind, before = _numbers().map(_plain).shuffle(10, seed=3), _numbers().shuffle(10, seed=3).map(_plain)
-    first = _epochs(behind)
-    assert first == _epochs(before) and first[0] != first[1]
 
 
 def test_repeat_right_after_the_shuffle_returns_the_same_stream() -> None:

@@ -67,20 +67,17 @@ def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
     assert pool.only_training and "20% of a step" in pool.summary
 
 
-@pytest.mark.parametrize(
-    ("words", "lost", "cause", "fields"),
-    [
-        ("range 9 | map! AUTOTUNE", 0.04, Cause.OPERATOR, {}),
-        ("range 9 | map! AUTOTUNE", 0.2, Cause.NO_PREFETCH, {}),  # a prefetch is missing
-        ("range 9 | map! AUTOTUNE", 0.2, Cause.BUFFER, {}),
-        ("range 9 | map! AUTOTUNE", 0.2, Cause.PYTHON, {}),
-        ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"device": "cpu"}),
-        ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"options": {POOL_SIZE: 4}}),
-        ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"detected_cores": 64}),
-        ("range 9 | map! random", 0.2, Cause.OPERATOR, {}),
-        ("range 9 | batch 2", 0.2, Cause.OPERATOR, {}),
-    ],
-)
+@pytest.mark.parametrize(("words", "lost", "cause", "fields"), [
+    ("range 9 | map! AUTOTUNE", 0.04, Cause.OPERATOR, {}),
+    ("range 9 | map! AUTOTUNE", 0.2, Cause.NO_PREFETCH, {}),  # a prefetch is missing
+    ("range 9 | map! AUTOTUNE", 0.2, Cause.BUFFER, {}),
+    ("range 9 | map! AUTOTUNE", 0.2, Cause.PYTHON, {}),
+    ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"device": "cpu"}),
+    ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"options": {POOL_SIZE: 4}}),
+    ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"detected_cores": 64}),
+    ("range 9 | map! random", 0.2, Cause.OPERATOR, {}),
+    ("range 9 | batch 2", 0.2, Cause.OPERATOR, {}),
+])  # fmt: skip
 def test_no_thread_pool_for_other_causes(words: str, lost: float, cause: Cause, fields: dict[str, Any]) -> None:
     rewrites, _ = proposals("threads", on_accelerator(words, lost=lost, cause=cause, **fields))
     assert rewrites == []

@@ -11,7 +11,6 @@ KINDS = ("4:2:0", "4:2:2", "4:4:4", "gray", "CMYK", "progressive")
 
 
 def jpeg(kind: str, height: int, width: int, *, seed: int = 0) -> bytes:
-    """The bytes of one noise image."""
     draw = np.random.default_rng(seed)
     mode, channels = {"gray": ("L", 1), "CMYK": ("CMYK", 4)}.get(kind, ("RGB", 3))
     noise = draw.integers(0, 256, height * width * channels).astype(np.uint8)

@@ -47,7 +47,6 @@ def spec(shape: Sequence[int | None], dtype: Any = tf.float32) -> Any:
 
 
 def cases() -> Iterator[Case]:
-    """Every function, grouped by kind."""
     yield from _by_number()
     yield from _by_axis()
     yield from _shapes()

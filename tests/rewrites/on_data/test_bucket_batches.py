@@ -43,7 +43,6 @@ def share_counted(dataset: Any) -> float:
 
 
 def advised(dataset: Any, measured: dict[str, PaddingShares]) -> str:
-    """The call that is suggested instead of `padded_batch`."""
     operators = tuple(OperatorProfile(node, Stage.TRANSFORM, padding=one) for node, one in measured.items())
     profile = Profile(operators, ConsumerProfile("none"))
     (found,) = suggest_length_buckets(RuleContext(live.read(dataset).pipeline, profile, cores=2))
@@ -72,14 +71,11 @@ NOT_LOOKED_AT: dict[str, Callable[[], Any]] = {
 
 NOT_BY_LENGTH: dict[str, tuple[Callable[[], Any], str]] = {
     "a fixed shape": (lambda: sentences().padded_batch(8, ([64], [])), "shapes of its own"),
-    "a value of its own": (
-        lambda: sentences().padded_batch(8, padding_values=(tf.constant(-1, tf.int64), None)),
-        "values of its own",
-    ),
+    "a value of its own": (lambda: sentences().padded_batch(8, padding_values=(tf.constant(-1, tf.int64), None)),
+        "values of its own"),
     "wider, not longer": (
         lambda: sentences().map(lambda words, _: tf.ensure_shape([words, words], [2, None])).padded_batch(8),
-        "longer or shorter in its first dimension",
-    ),
+        "longer or shorter in its first dimension"),
 }  # fmt: skip
 
 

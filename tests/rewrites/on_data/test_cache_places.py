@@ -146,16 +146,12 @@ def _called(function: Callable[[Any], Any]) -> Any:
     return rows().shuffle(24).map(lambda row: tf.ensure_shape(tf.numpy_function(function, [row], tf.float32), [16]))
 
 
-@pytest.mark.parametrize(
-    ("make", "same"),
-    [
-        (lambda: _from_python(lambda: _ROWS), True),
-        (lambda: _from_python(lambda: np.random.permutation(_ROWS)), False),
-        (lambda: _called(np.tanh), True),
-        (lambda: _called(lambda row: row + np.float32(random.random())), False),
-    ],
-    ids=["generator", "generator that shuffles", "function", "function that draws"],
-)
+@pytest.mark.parametrize(("make", "same"), [
+    (lambda: _from_python(lambda: _ROWS), True),
+    (lambda: _from_python(lambda: np.random.permutation(_ROWS)), False),
+    (lambda: _called(np.tanh), True),
+    (lambda: _called(lambda row: row + np.float32(random.random())), False),
+], ids=["generator", "generator that shuffles", "function", "function that draws"])  # fmt: skip
 def test_cache_of_what_python_returns(make: Callable[[], Any], same: bool) -> None:
     source, rewrites = _proposed(make().map(small).batch(4))
     assert rewrites and all(one.needs == {Consent.PYTHON_CACHE} for one in rewrites)

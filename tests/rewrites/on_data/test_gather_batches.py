@@ -211,8 +211,7 @@ Y = np.arange(21)
 """
 
 SOURCES: dict[str, tuple[str, str]] = {
-    "a dict over several lines, the name taken": (
-        """
+    "a dict over several lines, the name taken": ("""
         arrays = {"x": X}
         ds = (
             tf.data.Dataset.from_tensor_slices(
@@ -237,10 +236,8 @@ SOURCES: dict[str, tuple[str, str]] = {
             .map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), dataset_arrays))
             .repeat(2)
         )
-        """,
-    ),
-    "windows of known length": (
-        """
+        """),
+    "windows of known length": ("""
         ds = tf.data.Dataset.from_tensor_slices((X, Y))
         ds = ds.window(4, shift=2, stride=3)
         ds = ds.flat_map(lambda x, y: tf.data.Dataset.zip((x.batch(4, True), y.batch(4, True))))
@@ -255,42 +252,8 @@ SOURCES: dict[str, tuple[str, str]] = {
 
         ds = tf.data.Dataset.range(0, len(arrays[0]) - 9, 2)
         ds = ds.shuffle(5).batch(3).map(windows_at)
-        """,
-    ),
-    "windows, split": (
-        """
-        def split(window):
-            return window[:-1], window[-1]
-
-        def windowed(series, size):
-            ds = tf.data.Dataset.from_tensor_slices(series)
-            ds = ds.window(size + 1, shift=1, drop_remainder=True)
-            ds = ds.flat_map(lambda w: w.batch(size + 1))
-            ds = ds.map(split)
-            ds = ds.shuffle(9)
-            return ds.batch(4).prefetch(1)
-        ds = windowed(X, 4)
-        """,
-        """
-        def split(window):
-            return window[:-1], window[-1]
-
-        def windowed(series, size):
-            arrays = tf.data.Dataset.from_tensors(series).get_single_element()
-
-            def windows_at(starts):
-                rows = starts[:, tf.newaxis] + tf.range(size + 1, dtype=tf.int64)
-                taken = tf.gather(arrays, rows)
-                # As before, the window length is not part of the static shape.
-                return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
-
-            ds = tf.data.Dataset.range(len(arrays) - (size + 1) + 1)
-            ds = ds.shuffle(9)
-            return ds.batch(4).map(windows_at).map(lambda batch: tf.vectorized_map(split, batch)).prefetch(1)
-        ds = windowed(X, 4)
-        """,
-    ),
-}
+        """),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -162,19 +162,15 @@ def test_argument_is_a_copy() -> None:
 
 
 PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "two calls": (
-        """
+    "two calls": ("""
         import tensorflow as tf
         from tests.rewrites.on_data.test_numpy_function import vectors
         def prepare(vector):
             one = tf.py_function(lambda x: x.numpy() + 1, [vector], tf.int64)
             return one, tf.py_function(lambda x: x.numpy()[::-1], [vector], tf.int64)
         ds = vectors().map(prepare)
-        """,
-        ("one = numpy_call(lambda x: x + 1, [vector], tf.int64)\n    return one, numpy_call(lambda x: x[::-1]",),
-    ),
-    "a function; NumPy under a name": (
-        """
+        """, ("one = numpy_call(lambda x: x + 1, [vector], tf.int64)\n    return one, numpy_call(lambda x: x[::-1]",)),
+    "a function; NumPy under a name": ("""
         import numpy
         import tensorflow as tf
         from tests.rewrites.on_data.test_numpy_function import lines
@@ -192,20 +188,15 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
             "def python(line, number):\n    words = line.decode().split()\n    return words, number + len(words)\n",
             "words, number = numpy_call(python, inp=[line, 3], Tout=[tf.string, tf.int64])",
             "isinstance(value, numpy.ndarray)",
-        ),
-    ),
-    "whole numbers that do not fit": (
-        """
+        )),
+    "whole numbers that do not fit": ("""
         import tensorflow as tf
         from tests.rewrites.on_data.test_numpy_function import vectors
         def python(vector):
             return 250 + len(vector.numpy()) * 3
         ds = vectors().map(lambda vector: tf.py_function(python, [vector], tf.uint8))
-        """,
-        ("return 250 + len(vector) * 3",),
-    ),
-    "lambdas, without NumPy": (
-        """
+        """, ("return 250 + len(vector) * 3",)),
+    "lambdas, without NumPy": ("""
         import tensorflow
         from tests.rewrites.on_data.test_numpy_function import vectors
         ds = vectors().map(
@@ -215,9 +206,8 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "lambda vector: numpy_call(lambda x: x[::-1], [vector], tensorflow.int64)",
             "    import numpy as np\n\n    kinds = [tensorflow.as_dtype(kind)",
-        ),
-    ),
-}
+        )),
+}  # fmt: skip
 
 
 @pytest.mark.sample(1)
@@ -229,14 +219,11 @@ def test_patched_source_gives_the_elements_of_the_plan(text: str, expected: tupl
     assert all(part in new for part in expected), new
 
 
-@pytest.mark.parametrize(
-    ("call", "why"),
-    [
-        ("tf.py_function(of['python'], [vector], tf.int64)", "not visible in the call"),
-        ("other(vector)", "used in 2 places"),
-        ("other(vector) if of else tf.py_function(lambda x: x, [vector], tf.int64)", "unknown which of them ran"),
-    ],
-)
+@pytest.mark.parametrize(("call", "why"), [
+    ("tf.py_function(of['python'], [vector], tf.int64)", "not visible in the call"),
+    ("other(vector)", "used in 2 places"),
+    ("other(vector) if of else tf.py_function(lambda x: x, [vector], tf.int64)", "unknown which of them ran"),
+])  # fmt: skip
 def test_what_cannot_be_written(call: str, why: str, tmp_path: Path) -> None:
     text = f"""
     import tensorflow as tf

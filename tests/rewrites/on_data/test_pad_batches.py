@@ -131,19 +131,15 @@ def test_what_is_too_long_is_an_error_before_and_after() -> None:
 
 
 PATCHES: dict[str, tuple[str, str]] = {
-    "the name that the function has for the size": (
-        """
+    "the name that the function has for the size": ("""
         from tests.rewrites.on_data.test_pad_batches import sequences
         LONGEST = 6
         ROWS = 6
         def pad(x):
             return tf.ensure_shape(tf.pad(x, [[0, LONGEST - tf.size(x)]]), [LONGEST])
         ds = sequences().map(pad, num_parallel_calls=2).shuffle(5, seed=1).batch(ROWS, True)
-        """,
-        "ds = sequences().shuffle(5, seed=1).padded_batch(ROWS, drop_remainder=True, padded_shapes=[LONGEST])\n",
-    ),
-    "a number, where it has several names or none": (
-        """
+        """, "ds = sequences().shuffle(5, seed=1).padded_batch(ROWS, drop_remainder=True, padded_shapes=[LONGEST])\n"),
+    "a number, where it has several names or none": ("""
         from tests.rewrites.on_data.test_pad_batches import pairs
         FIRST, SIZE = 0, 6
         SIZE = 6
@@ -166,10 +162,8 @@ PATCHES: dict[str, tuple[str, str]] = {
                 drop_remainder=True,
                 padded_shapes=({"one": [2], "tokens": [6]}, []),
             )
-""",
-    ),
-    "a long dict, one line for each component": (
-        """
+"""),
+    "a long dict, one line for each component": ("""
         from tests.rewrites.on_data.test_pad_batches import sequences
         ds = sequences().map(lambda x: {"the numbers of a sequence, from one on": x, "the same numbers once more": x})
         ds = ds.map(lambda of: {name: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]]), [6]) for name, x in of.items()})
@@ -180,9 +174,8 @@ PATCHES: dict[str, tuple[str, str]] = {
             "the numbers of a sequence, from one on": [6],
             "the same numbers once more": [6],
         })
-""",
-    ),
-}
+"""),
+}  # fmt: skip
 
 
 @pytest.mark.sample(1)

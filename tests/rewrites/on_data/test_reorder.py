@@ -210,9 +210,7 @@ def test_unsuitable_predicate_is_refused(make: Make, why: str) -> None:
 
 
 CASES: dict[str, tuple[Rule, str, str]] = {
-    "in a chain": (
-        SPLIT,
-        """
+    "in a chain": (SPLIT, """
         FIRST = 7
         def scale(x):
             return tf.cast(x, tf.float32) / 255.0
@@ -226,29 +224,20 @@ CASES: dict[str, tuple[Rule, str, str]] = {
         "    tf.data.Dataset.range(30)\n"
         "    .skip(FIRST)  # the rest is for validation\n"
         "    .map(scale, num_parallel_calls=2)  # slow\n"
-        "    .batch(4)\n",
-    ),
-    "a worker's part": (
-        SHARD,
-        """
+        "    .batch(4)\n"),
+    "a worker's part": (SHARD, """
         WORKERS, WORKER = 3, 1
         ds = tf.data.Dataset.range(30).map(lambda x: x * 2).skip(2).shard(WORKERS, index=WORKER).batch(4)
-        """,
-        ".range(30).skip(2).shard(WORKERS, index=WORKER).map(lambda x: x * 2).batch(4)",
-    ),
-    "a filter": (
-        FILTER,
-        """
+        """, ".range(30).skip(2).shard(WORKERS, index=WORKER).map(lambda x: x * 2).batch(4)"),
+    "a filter": (FILTER, """
         def scale(x, y):
             return tf.cast(x, tf.float32) / 255.0, y
         ds = tf.data.Dataset.range(30).map(lambda x: (x, x % 7))
         ds = ds.map(scale)  # every row
         ds = ds.filter(lambda x, y: y < 3)
         ds = ds.batch(4)
-        """,
-        "ds = ds.filter(lambda x, y: y < 3)\nds = ds.map(scale)  # every row\nds = ds.batch(4)\n",
-    ),
-}
+        """, "ds = ds.filter(lambda x, y: y < 3)\nds = ds.map(scale)  # every row\nds = ds.batch(4)\n"),
+}  # fmt: skip
 
 
 @pytest.mark.sample(2)

@@ -33,7 +33,6 @@ _WORDS = np.array([f" Word {number} " for number in range(ROWS)])
 _TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
 _GENERATOR = tf.random.Generator.from_seed(3)
 _COUNTER = tf.Variable(0, dtype=tf.int64)
-_MEAN = np.linspace(-1, 1, 6, dtype=np.float32)
 
 
 def _above_a_batch(arrays: Any, function: Function, *, drops: bool = False) -> tuple[Any, Any, Any]:

@@ -54,7 +54,6 @@ class CountedDigits(tfds.core.GeneratorBasedBuilder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the prepared dataset."""
     made = tmp_path_factory.mktemp("tfds")
     builder = CountedDigits(data_dir=made)
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=SHARDS))
@@ -201,15 +200,12 @@ def test_resumed_job_is_warned_of_another_order(folder: Path) -> None:
     assert any("skip(steps_done)" in note for note in longer.notes), longer.notes
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("multiworker", "read_config=tfds.ReadConfig(input_context=input_context)"),
-        ("horovod", "input_context=tf.distribute.InputContext(hvd.size(), hvd.rank())"),
-        ("parameter-server", "shuffle_files=True"),
-        ("service", "tf.data.experimental.service.distribute"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "says"), [
+    ("multiworker", "read_config=tfds.ReadConfig(input_context=input_context)"),
+    ("horovod", "input_context=tf.distribute.InputContext(hvd.size(), hvd.rank())"),
+    ("parameter-server", "shuffle_files=True"),
+    ("service", "tf.data.experimental.service.distribute"),
+])  # fmt: skip
 def test_generated_module_is_refused_with_an_alternative(folder: Path, tmp_path: Path, kind: str, says: str) -> None:
     source, _ = recorded(lambda: load(folder).batch(4))
     result = distribute(source, source.pipeline, kind=kind, out_file=tmp_path / "distributed.py")
