@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,9 @@ def messages_of(
 ) -> tuple[list[Message], int]:
     """Returns the messages about figures that `measure` measures, and the exit code."""
     monkeypatch.setattr(sys, "argv", ["bench", str(folder / "job.json")])
-    return received(folder, lambda _: run_job(measure, quick_seconds=quick_seconds), **job)
-
-
-def received(folder: Path, run: Callable[[int], int], **job: Any) -> tuple[list[Message], int]:
-    """Returns the messages that are sent to the descriptor given to `run`, and the exit code that this returns."""
     read_end, write_end = os.pipe()
     write_job(Job(Mode.BENCH, write_end, out=str(folder), **job), folder / "job.json")
-    code = run(write_end)
+    code = run_job(measure, quick_seconds=quick_seconds)
     os.close(write_end)
     with open(read_end, "rb") as stream:
         return [from_line(line) for line in stream], code

@@ -54,27 +54,22 @@ def test_every_expert_says_why_the_data_are_the_same() -> None:
         assert "\nEqual: " in described, path
 
 
-@pytest.mark.parametrize(
-    ("wanted", "answer", "shipped", "gain", "possible", "right"),
-    [
-        ("proven", "proven", True, 1.75, GAIN, True),  # 2 ** 0.8 = 1.741
-        ("proven", "proven", True, 1.73, GAIN, False),
-        ("proven", "likely", True, 1.75, GAIN, True),
-        ("proven", "likely", False, None, GAIN, False),
-        ("proven", "proven", False, None, None, False),  # the source cannot say the plan
-        ("proven", "proven", True, None, GAIN, None),  # too few quiet pairs of the patch
-        ("proven", "proven", True, 1.9, PossibleGain((2.0,) * 59, True, "abc"), None),
-        ("proven", "proven", True, 1.9, None, None),
-        ("none", "none", False, None, None, True),
-        ("none", "not-input-bound", False, None, None, True),
-        ("not-input-bound", "none", False, None, None, True),
-        ("none", "undecided", False, None, None, False),
-        ("none", "proven", True, 1.2, None, False),
-    ],
-)
-def test_right(
-    wanted: str, answer: str, shipped: bool, gain: float | None, possible: PossibleGain | None, right: bool | None
-) -> None:
+@pytest.mark.parametrize(("wanted", "answer", "shipped", "gain", "possible", "right"), [
+    ("proven", "proven", True, 1.75, GAIN, True),  # 2 ** 0.8 = 1.741
+    ("proven", "proven", True, 1.73, GAIN, False),
+    ("proven", "likely", True, 1.75, GAIN, True),
+    ("proven", "likely", False, None, GAIN, False),
+    ("proven", "proven", False, None, None, False),  # the source cannot say the plan
+    ("proven", "proven", True, None, GAIN, None),  # too few quiet pairs of the patch
+    ("proven", "proven", True, 1.9, PossibleGain((2.0,) * 59, True, "abc"), None),
+    ("proven", "proven", True, 1.9, None, None),
+    ("none", "none", False, None, None, True),
+    ("none", "not-input-bound", False, None, None, True),
+    ("not-input-bound", "none", False, None, None, True),
+    ("none", "undecided", False, None, None, False),
+    ("none", "proven", True, 1.2, None, False),
+])  # fmt: skip
+def test_right(wanted, answer, shipped, gain, possible, right) -> None:
     case = Case("photos", "photos/train.py", wanted)
     assert decisions.is_right(case, answer, shipped=shipped, gain=gain, possible=possible) is right
 
@@ -103,16 +98,13 @@ def test_runs_of_a_case() -> None:
     assert len(Case("a", "a/train.py", PROVEN, neighbours=(0, 1), repeats=10).runs) == 20
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[[case]]\nname = 'a'\nscript = 'a/train.py'\nwanted = 'likely'",
-        "[[case]]\nname = 'a'\nwanted = 'none'",
-        "[[case]]\nname = 'a'\nscript = 's'\nwanted = 'none'\n" * 2,
-        "case = 1",
-        "",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "[[case]]\nname = 'a'\nscript = 'a/train.py'\nwanted = 'likely'",
+    "[[case]]\nname = 'a'\nwanted = 'none'",
+    "[[case]]\nname = 'a'\nscript = 's'\nwanted = 'none'\n" * 2,
+    "case = 1",
+    "",
+])  # fmt: skip
 def test_invalid_cases_are_an_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "cases.toml"
     path.write_text(text)

@@ -70,9 +70,7 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("table")
-def test_runs_that_fail_and_quiet_runs_on_a_busy_machine_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_fail_and_quiet_runs_on_a_busy_machine_do_not_count(tmp_path, monkeypatch) -> None:
     def answer(case: Case, run: Run, out: Path, say: ProgressCallback) -> Answer:
         assert out == tmp_path / "decisions" / f"{case.name}-0-{run.seed}"
         if case.name == "b":
@@ -94,9 +92,7 @@ def test_runs_that_fail_and_quiet_runs_on_a_busy_machine_do_not_count(
     # Eleven pairs are too few to say.
     [(QUIET, 1.4, False), ((0.96,) * 12, 0.96, True), ((0.98,) * 12, 0.98, False), ((0.5,) * 11, None, None)],
 )
-def test_harmful_is_a_patch_that_makes_training_slower(
-    ratios: tuple[float, ...], gain: float | None, harmful: bool | None
-) -> None:
+def test_harmful_is_a_patch_that_makes_training_slower(ratios, gain, harmful) -> None:
     possible = PossibleGain((1.5,) * 60, True, "abc")
     decision = judge(CASE, Run(0, 0), Answer(PROVEN, 70.0, ratios), possible, commit="abc")
     assert (decision.gain, decision.harmful, decision.pairs) == (gain, harmful, len(ratios))

@@ -51,9 +51,7 @@ def test_ratio_is_the_time_per_step_with_its_share_of_the_epochs_start(tmp_path:
 
 
 @pytest.mark.usefixtures("fake")
-def test_files_are_dropped_from_the_page_cache_before_each_window(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_dropped_from_the_page_cache_before_each_window(tmp_path, monkeypatch) -> None:
     data = tmp_path / "data"
     data.write_bytes(b"1")
     dropped: list[str] = []

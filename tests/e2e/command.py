@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -17,7 +16,6 @@ from typing import Any
 
 import jsonschema
 
-from pipetune.core.cluster import TF_CONFIG, free_addresses, worker_tf_config
 from tests.core.schemas import schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +41,6 @@ class Case:
     options: tuple[str, ...] = ("--no-trials", "--json")
     meanwhile: Callable[[subprocess.Popen[str], Path], None] | None = None  # called with the path of its stderr
     copied: str = ""  # a script that is copied to `{folder}` first
-    tasks: int = 1  # of an existing cluster, each with the same command
-    quick: bool = True
 
 
 class SessionParts:
@@ -68,14 +64,11 @@ class SessionParts:
 
 @dataclass(frozen=True)
 class Done(SessionParts):
-    """The result of a run."""
-
     code: int
     out: str
     err: str
     results: Path  # --out
     folder: Path = field(default_factory=Path)  # `{folder}`
-    others: tuple[int, ...] = ()  # exit statuses of the other tasks' commands
 
     @cached_property
     def session(self) -> dict[str, Any]:
@@ -85,7 +78,6 @@ class Done(SessionParts):
 
     @cached_property
     def plan(self) -> dict[str, Any]:
-        """What `plan.json` holds, which follows its schema."""
         plan = dict(json.loads((self.results / "plan.json").read_text()))
         jsonschema.validate(plan, schema("plan"))
         return plan
@@ -96,7 +88,6 @@ class Done(SessionParts):
 
     @property
     def logs(self) -> list[str]:
-        """The logs of several workers, in their order."""
         return [path.read_text() for path in sorted(self.results.glob("worker-*.log"))]
 
     @property
@@ -133,27 +124,19 @@ def analyze(case: Case, base: Path) -> Done:
     (folder / "model.keras").write_bytes(PRECIOUS)
     if case.copied:
         shutil.copy(OWN / case.copied, folder)
-    command = [sys.executable, "-m", "pipetune", "analyze", "--out", str(results), *case.options]
-    command += ["--quick"] if case.quick else []
+    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--out", str(results), *case.options]
     command += [word.format(folder=folder) for word in (*case.script.split(), *case.arguments)]
-    addresses = free_addresses(case.tasks)
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for index in range(case.tasks):
-            task = {TF_CONFIG: worker_tf_config(addresses, index)} if case.tasks > 1 else {}
-            files = [base / f"{name}{index or ''}" for name in ("stdout", "stderr")]
-            out_file, err_file = (stack.enter_context(file.open("w")) for file in files)
-            process = subprocess.Popen(
-                command, cwd=SCRIPTS, env={**ENVIRONMENT, **task}, stdout=out_file, stderr=err_file, text=True
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            processes.append(process)
-        if case.meanwhile:
-            case.meanwhile(processes[0], base / "stderr")
-        codes = [process.wait(LIMIT_SECONDS) for process in processes]
+    with (base / "stdout").open("w") as out_file, (base / "stderr").open("w") as err_file:
+        process = subprocess.Popen(command, cwd=SCRIPTS, env=ENVIRONMENT, stdout=out_file, stderr=err_file, text=True)
+        try:
+            if case.meanwhile:
+                case.meanwhile(process, base / "stderr")
+            code = process.wait(LIMIT_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
     texts = [(base / name).read_text() for name in ("stdout", "stderr")]
-    return Done(codes[0], *texts, results=results, folder=folder, others=tuple(codes[1:]))
+    return Done(code, *texts, results=results, folder=folder)
 
 
 def wait_for(text: str, stderr: Path, process: subprocess.Popen[str]) -> None:

@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "run(name, code=0): the run of cases.py that the test looks at, and its status")
 
 
-ALONE = ("tuned", "busy", "in-step", "in-step-elsewhere")
+ALONE = ("tuned", "busy", "in-step")
 """Runs whose verdict or trials must be decided: nothing else runs at the same time."""
 
 

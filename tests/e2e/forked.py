@@ -23,8 +23,6 @@ from tests.starting import search_path
 
 @dataclass(frozen=True)
 class Worked(SessionParts):
-    """The messages and results of one worker."""
-
     folder: Path
 
     @cached_property
@@ -69,6 +67,7 @@ class Script:
     arguments: tuple[str, ...] = ()
     distribute: str | None = None
     device: str = "auto"
+    step_time: float | None = None  # seconds
 
 
 class Forked:
@@ -88,7 +87,12 @@ class Forked:
                 mode=Mode.ANALYZE,
                 message_descriptor=-1,
                 settings=Settings(
-                    quick=True, trials=False, out=str(folder), distribute=script.distribute, device=script.device
+                    quick=True,
+                    trials=False,
+                    out=str(folder),
+                    distribute=script.distribute,
+                    device=script.device,
+                    step_time_seconds=script.step_time,
                 ),
                 script=str(script.path),
                 arguments=tuple(_filled(word, folder / "own") for word in script.arguments),

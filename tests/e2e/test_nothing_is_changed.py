@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -13,7 +11,7 @@ import pytest
 
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from tests.default_run import cases
-from tests.e2e.command import PRECIOUS, Done, pipetune
+from tests.e2e.command import PRECIOUS, Done
 from tests.files import trial
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -102,12 +100,3 @@ def test_variables_and_tables_are_restored(done: Done) -> None:
 @pytest.mark.run("restores")
 def test_log_opened_before_the_loop_keeps_its_earlier_text(done: Done) -> None:
     assert (done.folder / "log").read_text() == "counts\n" and untouched(done)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.run("killed-with-its-command", code=-signal.SIGKILL)
-def test_next_command_restores_files_of_a_killed_one(done: Done) -> None:
-    end = time.monotonic() + 60
-    while not untouched(done) and time.monotonic() < end:  # a killed process takes time to exit
-        pipetune("rules", "cache")
-    assert untouched(done) and (done.folder / "log").read_text() == "counts\n"

@@ -49,7 +49,8 @@ def tuned() -> tuple[Any, Any, dict[str, list[float]]]:
         total.assign_add(tf.cast(tf.reduce_sum(batch), tf.float32))
         steps.assign_add(1)
 
-    dataset = make_dataset(twice)
+    with pipetune.record():
+        dataset = make_dataset(twice)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(api, "Settings", functools.partial(Settings, quick=True))  # the same, but shorter
         session = pipetune.tune(dataset, step=step, budget=4, allow=["statistical", "python-parallel"])
@@ -76,26 +77,6 @@ def test_plan_is_applied_from_the_session_and_from_a_file(tuned: Any, tmp_path: 
         assert pipetune.apply_plan(make_dataset(twice), plan) is not None, "the same code, built again"
 
 
-@pytest.mark.exhaustive
-def test_profile_has_a_row_for_each_operator() -> None:
-    with pipetune.record():
-        dataset = make_dataset(twice)
-    frame = pipetune.profile(dataset).to_frame()
-    assert list(frame["operator"]) == OPERATORS
-    text = Path(__file__).read_text().splitlines()
-    for operator, place in zip(frame["operator"], frame["source"], strict=True):
-        file, _, line = place.rpartition(":")
-        assert file == __file__ and f".{operator}(" in text[int(line) - 1]
-
-
-@pytest.mark.exhaustive
-def test_profile_without_recording_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))  # the costs do not matter here
-    frame = pipetune.profile(make_dataset(twice)).to_frame()
-    assert list(frame["operator"]) == OPERATORS
-    assert not any(frame["source"])
-
-
 def test_session_is_saved_loaded_and_reported(tuned: Any, tmp_path: Path) -> None:
     _, session, _ = tuned
     session.save(tmp_path / "session.json")
@@ -103,7 +84,11 @@ def test_session_is_saved_loaded_and_reported(tuned: Any, tmp_path: Path) -> Non
     assert again.session == session.session == pipetune.load(tmp_path).session
     again.report(tmp_path / "report.html")
     assert "<html" in (tmp_path / "report.html").read_text()
-    assert list(again.to_frame()["operator"]) == OPERATORS
+    frame, lines = again.to_frame(), Path(__file__).read_text().splitlines()
+    assert list(frame["operator"]) == OPERATORS
+    for operator, place in zip(OPERATORS, frame["source"], strict=True):
+        file, _, line = place.rpartition(":")
+        assert file == __file__ and f".{operator}(" in lines[int(line) - 1]
 
 
 def test_failing_dataset_raises_its_own_error() -> None:
@@ -123,9 +108,7 @@ def test_import_does_not_import_tensorflow() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("call", "good"), [(pipetune.profile, 0), (functools.partial(pipetune.tune, budget=4), 30)])
-def test_failing_step_raises_step_failed_with_its_traceback(
-    monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any], good: int
-) -> None:
+def test_failing_step_raises_step_failed_with_its_traceback(monkeypatch, call, good) -> None:
     """B8: the session used to complete, with the ZeroDivisionError in its notes."""
     monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))
     total, taken = tf.Variable(5.0), 0
@@ -156,19 +139,16 @@ def numbers() -> Any:
     yield 1
 
 
-@pytest.mark.parametrize(
-    ("value", "given", "advice"),
-    [
-        ([1, 2, 3], "a list", "from_tensor_slices"),
-        (np.arange(3), "a ndarray", "from_tensor_slices"),
-        ("train.tfrecord", "a str", "TFRecordDataset"),
-        (numbers, "a generator function", "from_generator"),
-        (twice, "a function", "call it"),
-        (iter(tf.data.Dataset.range(3)), "an OwnedIterator", "without iter()"),
-        (Batches(), "a Batches", "Keras runs it in Python"),
-        (None, "a NoneType", ""),
-    ],
-)
+@pytest.mark.parametrize(("value", "given", "advice"), [
+    ([1, 2, 3], "a list", "from_tensor_slices"),
+    (np.arange(3), "a ndarray", "from_tensor_slices"),
+    ("train.tfrecord", "a str", "TFRecordDataset"),
+    (numbers, "a generator function", "from_generator"),
+    (twice, "a function", "call it"),
+    (iter(tf.data.Dataset.range(3)), "an OwnedIterator", "without iter()"),
+    (Batches(), "a Batches", "Keras runs it in Python"),
+    (None, "a NoneType", ""),
+])  # fmt: skip
 def test_wrong_type_of_dataset_is_a_type_error_with_advice(value: Any, given: str, advice: str) -> None:
     for call in (pipetune.tune, pipetune.profile, functools.partial(pipetune.apply_plan, plan=None)):
         with pytest.raises(TypeError, match=f"takes a tf.data.Dataset, not {given}") as raised:

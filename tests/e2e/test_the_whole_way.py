@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.command import OWN, Done, pipetune, python
-from tests.e2e.conftest import Runs
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -128,16 +126,6 @@ def test_run_applies_the_plan_and_saves(done: Done, source: Path) -> None:
     assert source.read_text() == ORIGINAL
 
 
-@pytest.mark.exhaustive
-@pytest.mark.run("tuned")
-def test_run_refuses_another_pipeline(done: Done) -> None:
-    other = done.folder / "other.py"
-    other.write_text(ORIGINAL.replace(".map(decode)", ".map(decode).batch(2)"))
-    ran = pipetune("run", "--plan", done.results, other, done.folder / "never", "1")
-    assert ran.returncode != 0
-    assert "created for a different pipeline: operator 3 here, batch, is not in the plan" in ran.stderr
-
-
 @pytest.mark.run("tuned")
 def test_report_is_one_self_contained_file(done: Done) -> None:
     html = (done.results / "report.html").read_text()
@@ -159,24 +147,3 @@ def test_analysis_ends_where_the_step_is_the_bottleneck(done: Done) -> None:
     assert "A tf.data service is not recommended" in " ".join(done.out.split())
     assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # requested by name, and written
     assert "NOT-INPUT-BOUND." in done.said
-
-
-@pytest.mark.run("tuned", "busy")
-def test_sessions_are_compared_and_checked(runs: Runs) -> None:
-    tuned, busy = runs["tuned"], runs["busy"]
-    compared = pipetune("compare", busy.results, tuned.results)
-    assert compared.returncode == 0 and "the pipelines differ" in compared.stdout
-    assert "prefetch" in compared.stdout and "training step" in compared.stdout
-    assert pipetune("check", tuned.results, "--min-speedup", "1.01").returncode == 0
-    failed = pipetune("check", tuned.results, "--min-speedup", "50", "--json")
-    assert failed.returncode == 1 and json.loads(failed.stdout)["passed"] is False
-
-
-@pytest.mark.exhaustive
-@pytest.mark.run("bursts")
-def test_prefetch_that_bridges_the_pauses_of_an_input_in_bursts_is_proven(done: Done) -> None:
-    dataset = done.session["datasets"][0]
-    assert dataset["profile"]["pause"]["elements"] == 40
-    assert dataset["diagnosis"]["verdict"] == "input-bound" and dataset["diagnosis"]["cause"] == "buffer"
-    assert ".prefetch(64)" in (done.results / "tuned.patch").read_text()
-    assert done.summary["patch"]["verified"] and done.summary["training"]["speedup"]["low"] > 1.3

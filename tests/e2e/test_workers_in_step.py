@@ -44,27 +44,3 @@ def test_gain_in_all_workers_is_patched_and_verified_in_all(done: Done) -> None:
     assert patch["verified"] is True and "parallel-map" in patch["covered"]
     assert ".map(read, num_parallel_calls=" in (done.results / "tuned.patch").read_text()
     assert "patched script" in done.said
-
-
-@pytest.mark.exhaustive
-@pytest.mark.run("in-step-elsewhere")
-def test_tasks_of_an_existing_cluster_try_every_plan_together(done: Done) -> None:
-    assert done.others == (0,), done.err
-    assert done.first["handover"]["workers"] == 2 and len(done.first["skew"]["inputs"]) == 2
-    consumer = done.first["profile"]["consumer"]
-    assert consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
-    assert not any("share" in note for note in done.session["notes"]), "each has a machine of its own"
-    assert not (done.results / "worker-1" / "session.json").exists(), "the results are the first task's"
-    assert "Done, controlled by the first task" in (done.results.parent / "stderr1").read_text()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.run("in-step-elsewhere")
-def test_worker_killed_in_a_trial_fails_only_that_trial(done: Done) -> None:
-    assert (done.folder / "died").exists(), "or the test shows nothing"
-    assert "lost worker 1, which was killed (SIGKILL)" in done.said
-    assert "That plan is recorded as failed; restarting without it." in done.said
-    assert (done.summary["status"], done.summary["complete"]) == ("done", True)
-    (failed,) = (trial for trial in done.session["trials"] if trial["outcome"] == "failed")
-    assert "lost worker 1" in failed["why"]
-    assert "lost worker" not in done.said.rpartition("restarting")[2]

@@ -21,18 +21,15 @@ from tests.lint.uses import use
 from tests.words import parse
 
 
-@pytest.mark.parametrize(
-    ("bound", "real", "strategy", "small"),
-    [
-        (0.0049, 0.009, False, True),
-        (0.001, 0.0021, False, False),  # the input takes more than half of a step
-        (0.006, 0.006, False, False),
-        (None, 0.001, False, False),
-        (0.001, None, False, False),
-        (0.01, 0.012, False, False),
-        (0.01, 0.012, True, True),
-    ],
-)
+@pytest.mark.parametrize(("bound", "real", "strategy", "small"), [
+    (0.0049, 0.009, False, True),
+    (0.001, 0.0021, False, False),  # the input takes more than half of a step
+    (0.006, 0.006, False, False),
+    (None, 0.001, False, False),
+    (0.001, None, False, False),
+    (0.01, 0.012, False, False),
+    (0.01, 0.012, True, True),
+])  # fmt: skip
 def test_small_steps(bound: float | None, real: float | None, strategy: bool, small: bool) -> None:
     consumer = ConsumerProfile("keras-fit", real_seconds=real, bound_seconds=bound)
     assert steps_are_small(consumer, under_a_strategy=strategy) is small
@@ -44,18 +41,13 @@ def gains(*lows: float) -> CallGains:
     return CallGains({1: 0.0014, 8: 0.0011, 32: 0.001}, {8: eight, 32: thirty_two}, more)
 
 
-@pytest.mark.parametrize(
-    ("eight", "thirty_two", "more", "advised"),
-    [
-        (1.09, 1.09, 1.0, None),
-        (1.2, 1.3, 1.02, 8),  # 32 is not significantly faster than 8
-        (1.2, 1.3, 1.03, 32),
-        (1.05, 1.2, 1.01, 32),  # only 32 gains at least 10 %
-    ],
-)
-def test_smallest_sufficient_steps_per_call_are_advised(
-    eight: float, thirty_two: float, more: float, advised: int | None
-) -> None:
+@pytest.mark.parametrize(("eight", "thirty_two", "more", "advised"), [
+    (1.09, 1.09, 1.0, None),
+    (1.2, 1.3, 1.02, 8),  # 32 is not significantly faster than 8
+    (1.2, 1.3, 1.03, 32),
+    (1.05, 1.2, 1.01, 32),  # only 32 gains at least 10 %
+])  # fmt: skip
+def test_smallest_sufficient_steps_per_call_are_advised(eight, thirty_two, more, advised) -> None:
     measured = gains(eight, thirty_two, more)
     assert measured.advised == advised
     found = advise_steps_per_execution(measured, file="a.py", line=9)
@@ -98,34 +90,28 @@ def wait(
     return wait_between_epochs(pipeline, profile, epochs=epochs, steps=steps, by_fit=by_fit, file="a.py", line=9)
 
 
-@pytest.mark.parametrize(
-    ("text", "step", "more", "says"),
-    [
-        (ROWS, 0.0028, {}, "fit(dataset.repeat(), steps_per_epoch=len(dataset))"),
-        (ROWS, None, {}, "steps_per_epoch=len(dataset)"),
-        (ROWS, 0.0028, {"steps": 300}, "steps_per_epoch=300)"),  # a new iterator in the fourth epoch
-        (f"{ROWS} | filter", 0.0028, {"counts": {"n2": 500}}, "steps_per_epoch=500"),
-        (f"{ROWS} | filter", 0.0028, {}, "steps_per_epoch=..."),
-        (ROWS, 0.0028, {"by_fit": False}, "iter(dataset.repeat()), len(dataset) steps each"),
-    ],
-)
+@pytest.mark.parametrize(("text", "step", "more", "says"), [
+    (ROWS, 0.0028, {}, "fit(dataset.repeat(), steps_per_epoch=len(dataset))"),
+    (ROWS, None, {}, "steps_per_epoch=len(dataset)"),
+    (ROWS, 0.0028, {"steps": 300}, "steps_per_epoch=300)"),  # a new iterator in the fourth epoch
+    (f"{ROWS} | filter", 0.0028, {"counts": {"n2": 500}}, "steps_per_epoch=500"),
+    (f"{ROWS} | filter", 0.0028, {}, "steps_per_epoch=..."),
+    (ROWS, 0.0028, {"by_fit": False}, "iter(dataset.repeat()), len(dataset) steps each"),
+])  # fmt: skip
 def test_wait_between_epochs(text: str, step: float | None, more: Any, says: str) -> None:
     found = wait(text, step, **more)
     assert found is not None and (found.file, found.line) == ("a.py", 9)
     assert says in found.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "step", "more"),
-    [
-        (f"{ROWS} | repeat", 0.0028, {"steps": 1000}),  # one iterator
-        (ROWS, 0.0028, {"epochs": 1}),
-        (ROWS, 0.0028, {"steps": 200}),  # all five epochs end with the data
-        (ROWS, 0.0028, {"options": {"autotune.enabled": False}}),
-        (ROWS, 0.0001, {}),
-        (ROWS, 1.5, {}),  # 60 s in 25 minutes
-    ],
-)
+@pytest.mark.parametrize(("text", "step", "more"), [
+    (f"{ROWS} | repeat", 0.0028, {"steps": 1000}),  # one iterator
+    (ROWS, 0.0028, {"epochs": 1}),
+    (ROWS, 0.0028, {"steps": 200}),  # all five epochs end with the data
+    (ROWS, 0.0028, {"options": {"autotune.enabled": False}}),
+    (ROWS, 0.0001, {}),
+    (ROWS, 1.5, {}),  # 60 s in 25 minutes
+])  # fmt: skip
 def test_no_wait_between_epochs(text: str, step: float | None, more: Any) -> None:
     assert wait(text, step, **more) is None
 

@@ -1,7 +1,8 @@
-"""The segment model: closed-form examples, TensorFlow's own optimizations, caches, cores and overheads."""
+"""The segment model: closed forms, TensorFlow's own optimizations, caches, cores, overheads; the knee of a curve."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,14 @@ from pipetune.core.machine import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
 from pipetune.core.profile import Profile, with_part_costs
 from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
-from pipetune.model.throughput import Bound, ThroughputPrediction, predict, predict_examples, sequential_segments
+from pipetune.model.throughput import (
+    Bound,
+    ThroughputPrediction,
+    find_knee,
+    predict,
+    predict_examples,
+    sequential_segments,
+)
 from tests.words import DescribedPipeline, parse
 
 MANY = 64.0
@@ -48,14 +56,10 @@ PAPER = "range cpu=0us | interleave {reads} cycle_length=2 cpu=5ms | map {maps} 
 
 
 @pytest.mark.mission("A1.sum-maximum")
-@pytest.mark.parametrize(
-    ("text", "milliseconds", "bound"),
-    [
-        (PAPER.format(reads="None", maps="None"), 71, Bound.SEGMENT),
-        (PAPER.format(reads="2", maps="2") + " | prefetch 1", 25, Bound.PARALLEL),
-    ],
-    ids=["sequential: the sum", "parallel: the maximum"],
-)
+@pytest.mark.parametrize(("text", "milliseconds", "bound"), [
+    (PAPER.format(reads="None", maps="None"), 71, Bound.SEGMENT),
+    (PAPER.format(reads="2", maps="2") + " | prefetch 1", 25, Bound.PARALLEL),
+], ids=["sequential: the sum", "parallel: the maximum"])  # fmt: skip
 def test_pipeline_of_paper(text: str, milliseconds: float, bound: Bound) -> None:
     found = prediction(text)
     assert (1000 * found.seconds, found.bound) == (pytest.approx(milliseconds), bound)
@@ -190,21 +194,18 @@ COPIED = "range cpu=1us | batch 100 num_parallel_calls=2 cpu=50us"
 TWO_CALLS, ONE_CALL = "range cpu=0us | map 2 random cpu={}us", "range cpu=0us | map random cpu={}us"
 
 
-@pytest.mark.parametrize(
-    ("text", "values", "microseconds"),
-    [
-        ("range cpu=100us | prefetch 2 | map random cpu=1us", {"cores": 8, **WAKING}, 120),  # at most once per element
-        (FILLED, {}, 100),
-        (FILLED, {"buffer_seconds": 1e-6}, 200),  # added on both sides
-        (COPIED, {}, 100),
-        (COPIED, {"buffer_seconds": 1e-6}, 130),  # which copies what another thread has made
-        (TWO_CALLS.format(100), {"calls": CALLS}, 60),  # a parallel call costs more than a serial one
-        (ONE_CALL.format(100), {"calls": CALLS}, 100),
-        (TWO_CALLS.format(1000), {"crowded_speed": 0.8}, 500 / 0.8),  # busy cores are slower
-        (TWO_CALLS.format(1000), {"cores": 4, "crowded_speed": 0.8}, 500 * 3.2 / 3),
-        (ONE_CALL.format(1000), {"crowded_speed": 0.8}, 1000),
-    ],
-)
+@pytest.mark.parametrize(("text", "values", "microseconds"), [
+    ("range cpu=100us | prefetch 2 | map random cpu=1us", {"cores": 8, **WAKING}, 120),  # at most once per element
+    (FILLED, {}, 100),
+    (FILLED, {"buffer_seconds": 1e-6}, 200),  # added on both sides
+    (COPIED, {}, 100),
+    (COPIED, {"buffer_seconds": 1e-6}, 130),  # which copies what another thread has made
+    (TWO_CALLS.format(100), {"calls": CALLS}, 60),  # a parallel call costs more than a serial one
+    (ONE_CALL.format(100), {"calls": CALLS}, 100),
+    (TWO_CALLS.format(1000), {"crowded_speed": 0.8}, 500 / 0.8),  # busy cores are slower
+    (TWO_CALLS.format(1000), {"cores": 4, "crowded_speed": 0.8}, 500 * 3.2 / 3),
+    (ONE_CALL.format(1000), {"crowded_speed": 0.8}, 1000),
+])  # fmt: skip
 def test_overheads(text: str, values: dict[str, Any], microseconds: float) -> None:
     near = 0.01 if values.get("cores") == 4 else None
     assert 1e6 * with_overheads(text, **values).seconds == pytest.approx(microseconds, rel=near)
@@ -305,22 +306,16 @@ CROPPED = FunctionVariant.DECODE_AND_CROP
 ROWS = "from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us"
 
 
-@pytest.mark.parametrize(
-    ("text", "change", "why", "measured", "before", "after"),
-    [
-        ("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us",
-         [Move("n1", "n3"), edits.ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")],
-         "on batches was not measured", ("n1", {"on_batch_seconds": 300e-6}), 2150, 450),
-        (ROWS, [edits.ReplaceSource("n0", "n2", "d")],
-         "on batches was not measured", ("n0", {"on_batch_seconds": 60e-6}), 790, 60),
-        ("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us", [edits.ReplaceFunction("n1", CROPPED, "d")],
-         f"{CROPPED} was not measured", ("n1", {"variant_shares": {CROPPED: 0.75}}), 1640, 1240),
-    ],
-    ids=["on batches", "gathered rows", "decode and crop"],
-)  # fmt: skip
-def test_another_function_has_its_measured_cost(
-    text: str, change: list[edits.Edit], why: str, measured: tuple[str, dict[str, Any]], before: float, after: float
-) -> None:
+@pytest.mark.parametrize(("text", "change", "why", "measured", "before", "after"), [
+    ("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us",
+     [Move("n1", "n3"), edits.ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")],
+     "on batches was not measured", ("n1", {"on_batch_seconds": 300e-6}), 2150, 450),
+    (ROWS, [edits.ReplaceSource("n0", "n2", "d")],
+     "on batches was not measured", ("n0", {"on_batch_seconds": 60e-6}), 790, 60),
+    ("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us", [edits.ReplaceFunction("n1", CROPPED, "d")],
+     f"{CROPPED} was not measured", ("n1", {"variant_shares": {CROPPED: 0.75}}), 1640, 1240),
+], ids=["on batches", "gathered rows", "decode and crop"])  # fmt: skip
+def test_another_function_has_its_measured_cost(text, change, why, measured, before, after) -> None:
     words = parse(text)
     edited = apply_edits(words.pipeline, change)
     assert why in predict_examples(edited, words.profile, 1).why
@@ -399,3 +394,48 @@ def test_python_operators_give_fallback_rate_but_no_prediction() -> None:
     guesses = [predict_examples(apply_edits(words.pipeline, [one]), words.profile, 2) for one in buffers]
     assert all(found.examples_per_second is None and "runs Python code" in found.why for found in guesses)
     assert [found.fallback_rate for found in guesses] == [pytest.approx(1000, rel=0.02), pytest.approx(500, rel=0.02)]
+
+
+LEVELS = (1, 2, 4, 8, 16, 32)
+
+
+def saturating(knee: float, rate: float = 100.0) -> list[float]:
+    return [rate * min(level / knee, 1.0) for level in LEVELS]
+
+
+@pytest.mark.parametrize(("levels", "rates", "knee", "falling", "ceiling"), [
+    *((LEVELS, saturating(knee), knee, False, 100) for knee in (2, 6, 12, 16)),
+    (LEVELS, [40.0 + rate for rate in saturating(8, 60.0)], 8, False, 100),
+    (LEVELS, [700.0] * 6, 1, False, 700),
+    (LEVELS, [50.0 * level for level in LEVELS], None, False, 1600),  # still rises at the last level
+    (LEVELS, [200, 190, 170, 130, 90, 60], 1, True, None),
+    (LEVELS, [100, 200, 400, 404, 412, 428], 4, False, None),  # a slow rise after the knee does not move it
+    ((1,), (5.0,), 1, False, 5),
+    ((1, 2), (5.0, 5.1), 1, False, None),
+    ((1, 2), (5.0, 9.0), None, False, 9),
+    ((1, 2), (9.0, 5.0), 1, True, None),
+])  # fmt: skip
+def test_knee_of_curve(levels, rates, knee, falling, ceiling) -> None:
+    found = find_knee(levels, rates)
+    assert (found.parallelism, found.falling) == (knee, falling)
+    assert ceiling is None or found.ceiling == pytest.approx(ceiling)
+
+
+def test_knee_of_rising_and_falling_curve_is_at_its_maximum() -> None:
+    found = find_knee(LEVELS, [100, 200, 400, 380, 340, 260])
+    assert found.parallelism is not None and 3 <= found.parallelism <= 5
+    assert found.falling and found.ceiling == pytest.approx(400, rel=0.1)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from([2, 4, 8]), st.integers(0, 10_000))
+def test_noise_of_five_percent_moves_knee_by_less_than_factor_two(knee: int, seed: int) -> None:
+    draw = random.Random(seed)
+    found = find_knee(LEVELS, [rate * draw.uniform(0.95, 1.05) for rate in saturating(knee)])
+    assert found.parallelism is not None and knee / 2 < found.parallelism < 2 * knee
+    assert found.ceiling == pytest.approx(100, rel=0.1)
+
+
+def test_curve_without_levels_is_rejected() -> None:
+    with pytest.raises(ValueError, match="one rate per level"):
+        find_knee((), ())

@@ -106,6 +106,8 @@ def test_line_names_the_command_where_a_faster_input_can_gain_something(
     assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune analyze jobs/train.py` may help.\n"
     main.__spec__ = types.SimpleNamespace(name="__main__")  # type: ignore[assignment]  # python jobs
     assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune analyze jobs/train.py` may help.\n"
+    main.__file__ = str(tmp_path / "my jobs" / "train.py")
+    assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune analyze 'my jobs/train.py'` may help.\n"
     main.__spec__ = types.SimpleNamespace(name="jobs.__main__")  # type: ignore[assignment]
     assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune analyze -m jobs` may help.\n"
     assert line(4.0) == "Input wait 4 % of 1,870 steps.\n"

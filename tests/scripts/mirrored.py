@@ -45,15 +45,6 @@ if sys.argv[1] == "loop":
     dataset = rows().map(sharpen).batch(GLOBAL_BATCH)
     for x, y in strategy.experimental_distribute_dataset(dataset):
         step(x, y)
-elif sys.argv[1] == "function":
-
-    @tf.function
-    def train_epoch(distributed):
-        for x, y in distributed:
-            step(x, y)
-
-    dataset = rows().map(sharpen).batch(GLOBAL_BATCH)
-    train_epoch(strategy.experimental_distribute_dataset(dataset))
 else:
     for x, y in strategy.distribute_datasets_from_function(dataset_fn):
         step(x, y)

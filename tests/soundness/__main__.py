@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.files import trial
-from tests.soundness import hunt, power, recall, results
+from tests.soundness import hunt, power, results
 from tests.soundness.handwritten import HANDS
 from tests.soundness.processes import ROOT
 
@@ -39,7 +39,6 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="what was wrong runs once more, with a changed suite")
     parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     parser.add_argument("--checkout", type=Path, default=ROOT, help="whose pipetune is tried (default: this one's)")
-    parser.add_argument("--before", type=Path, help="a checkout of the code of before: what it got right must be kept")
     parser.add_argument("--guard", action="append", help="for power: only this one (again for more)")
     parser.add_argument("--state", type=Path, help="where results are kept while it runs")
     parser.add_argument("--out", type=Path, help="where the figures, or the list, are written")
@@ -88,7 +87,9 @@ def _hunt(arguments: argparse.Namespace) -> int:
     state = _hunted(arguments, state, arguments.checkout)
     print(results.told(state))
     figures = results.counted(state)
-    figures |= _kept(arguments, state)
+    # With a limit of time, what `recall` found at this commit.
+    before, kept, _, _ = results.compared(*_recalled(arguments, results.KEPT, run=not arguments.minutes))
+    figures |= {"right_before": before, "right_kept": kept}
     with tempfile.TemporaryDirectory() as folder:
         figures |= trial.count_files(Path(folder))
     out = arguments.out or ROOT / "reports" / "soundness.json"
@@ -96,18 +97,6 @@ def _hunt(arguments: argparse.Namespace) -> int:
     out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     wrong = [figures[name] for name in ("accepted_wrong", "pipelines_wrong", "patches_wrong", "crashed", "files_lost")]
     return 1 if any(wrong) else 0
-
-
-def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
-    """Right proposals that are kept: of this run's cases where a checkout is given, otherwise of the list."""
-    if arguments.before is not None:
-        cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
-        header = _header(state.header["seed"], cases, arguments.before)
-        other = hunt.opened(hunt.STATE.with_name(".soundness-before.part.jsonl"), header)
-        before, kept, _, _ = recall.compared(recall.right_of(_hunted(arguments, other, arguments.before)), state)
-    else:  # with a limit of time, what `recall` found at this commit
-        before, kept, _, _ = recall.compared(*_recalled(arguments, recall.KEPT, run=not arguments.minutes))
-    return {"right_before": before, "right_kept": kept}
 
 
 def _power(arguments: argparse.Namespace) -> int:
@@ -118,25 +107,25 @@ def _power(arguments: argparse.Namespace) -> int:
 
 def _right(arguments: argparse.Namespace) -> int:
     asked = {"function": arguments.functions, "pipeline": arguments.pipelines}
-    cases = {family: recall.CASES[family] if count is None else count for family, count in asked.items()}
+    cases = {family: results.CASES[family] if count is None else count for family, count in asked.items()}
     cases["hand"] = len(HANDS)
-    state = _state(arguments, cases, arguments.seed or recall.SEED, "-right", arguments.checkout)
+    state = _state(arguments, cases, arguments.seed or results.SEED, "-right", arguments.checkout)
     _hunted(arguments, state, arguments.checkout, {"ask_all": True})
-    right = recall.right_of(state) | {"families": cases}
-    recall.save(right, arguments.out or recall.KEPT)
+    right = results.right_of(state) | {"families": cases}
+    results.save(right, arguments.out or results.KEPT)
     print(f"{sum(map(len, right['cases'].values()))} right proposals of {len(state.cases)} cases")
     return 0
 
 
 def _recalled(arguments: argparse.Namespace, path: Path, *, run: bool = True) -> tuple[dict[str, Any], hunt.State]:
     """The list of right proposals, and what is known of its cases now."""
-    right = recall.load(path)
+    right = results.load(path)
     state = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
     return right, _hunted(arguments, state, arguments.checkout, {"ask_all": True}) if run else state
 
 
 def _recall(arguments: argparse.Namespace) -> int:
-    before, kept, by_rule, lost = recall.compared(*_recalled(arguments, arguments.out or recall.KEPT))
+    before, kept, by_rule, lost = results.compared(*_recalled(arguments, arguments.out or results.KEPT))
     print("\n".join(lost))
     for rule, one in sorted(by_rule.items()):
         print(f"{rule:24}{one['kept']:6} of {one['before']}")

@@ -106,8 +106,6 @@ def recording() -> Iterator[None]:
 
 
 class Source:
-    """A live dataset as pipetune reads it."""
-
     def __init__(self, source: live.LivePipeline, told: Pipeline) -> None:
         self._live = source
         self._told = told
@@ -132,7 +130,6 @@ class Source:
         return [_described(one) for one in rewrites]
 
     def joined(self, chosen: Sequence[Proposal], given: Facts) -> bool:
-        """Whether pipetune would put these into one plan."""
         with _guarded("joining"):
             return not find_conflict(self._context(given, {}), [one.rewrite for one in chosen])
 

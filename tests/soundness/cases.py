@@ -36,8 +36,6 @@ class Tried:
 
 @dataclass(frozen=True)
 class Case:
-    """The results of one case."""
-
     family: str  # "function", "pipeline", "script"
     seed: str
     tried: tuple[Tried, ...] = ()
@@ -125,7 +123,6 @@ def without_one(parts: tuple[Any, ...], first: int = 0) -> Iterator[tuple[Any, .
 
 
 def names_of(proposals: Sequence[Proposal]) -> tuple[tuple[str, str], ...]:
-    """Key and class of each."""
     return tuple((one.key, one.safety) for one in proposals)
 
 
@@ -167,6 +164,5 @@ def asked(proposal: Proposal, *, salt: str) -> bool:
 
 
 def lot(salt: str, proposal: Proposal) -> int:
-    """A number drawn for a proposal."""
     drawn = hashlib.sha256(f"{salt}/{proposal.key}/{proposal.safety}".encode()).digest()
     return int.from_bytes(drawn[:6], "big")

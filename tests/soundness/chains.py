@@ -34,7 +34,6 @@ class Chain:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Its operators, each once."""
         return tuple(dict.fromkeys((self.source.operator, *(link.operator for link in self.links))))
 
     @property
@@ -84,7 +83,6 @@ class Chain:
         return " ".join((self.source.text, *(link.text for link in self.links)))
 
     def pasted(self) -> str:
-        """A few lines to paste."""
         return "\n".join([*self._functions, "tf.random.set_seed(7)", *self._made()])
 
     def packed(self) -> dict[str, Any]:
@@ -121,8 +119,6 @@ _FILES = (
 
 
 def unpacked(packed: Mapping[str, Any]) -> Chain:
-    """The chain from the result of `Chain.packed`."""
-
     def link(one: Mapping[str, Any]) -> Link:
         return Link(one["operator"], one["text"], tuple(one["functions"]))
 
@@ -153,7 +149,6 @@ class _Maker:
         return name, (f"def {name}({self.taken}):{body}\n    return {result}",)
 
     def predicate(self, text: str) -> str:
-        """A predicate of an element."""
         return f"lambda {self.taken}: {self._in_style(text)}"
 
     def by_style(self, **texts: str) -> str:
@@ -281,7 +276,6 @@ _PAIRED = {"pair": "(a[0], a[1] + b[1])", "dict": "{{'i': a['i'], 'x': b['x']}}"
 
 
 def _zipped(maker: _Maker, one: str, other: str) -> Link:
-    """Two branches, joined element by element."""
     joined = f".map(lambda a, b: {_PAIRED[maker.style]})"
     return Link("zip", f"tf.data.Dataset.zip(({{ds}}{one}, {{ds}}{other})){joined}")
 
@@ -405,5 +399,4 @@ def compose(seed: str) -> Chain:
 
 
 def by_hand(hand: Hand) -> Chain:
-    """A handwritten pipeline as the suite runs it."""
     return Chain(Link("by hand", hand.expression, (*PRELUDE, *hand.functions)), (), {}, style="hand")

@@ -45,16 +45,12 @@ class Unbuilt(Exception):
 
 @dataclass(frozen=True)
 class Difference:
-    """The worst difference of two runs."""
-
     kind: Kind
     detail: str
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An error during iteration."""
-
     type: str
 
 
@@ -64,8 +60,6 @@ Event = Element | Raised
 
 @dataclass(frozen=True)
 class Run:
-    """The events of a dataset in some epochs."""
-
     spec: str
     epochs: tuple[tuple[Event, ...], ...]
 
@@ -327,7 +321,6 @@ def in_any_order(original: Run, candidate: Run, *, spare: int) -> Difference | N
 
 
 def _rows(run: Run) -> Counter[tuple[object, ...]]:
-    """The rows of all epochs, and the errors."""
     keys: Counter[tuple[object, ...]] = Counter()
     for event in itertools.chain(*run.epochs):
         keys.update([("raised", event.type)] if isinstance(event, Raised) else rows_of(event))

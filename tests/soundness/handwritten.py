@@ -22,8 +22,6 @@ PRELUDE = (
 
 @dataclass(frozen=True)
 class Hand:
-    """One pipeline."""
-
     name: str
     expression: str
     functions: tuple[str, ...] = ()

@@ -99,7 +99,6 @@ def _case_line(family: str, index: int, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(state: State) -> None:
-    """Adds the contents of a state's file."""
     for text in state.path.read_text(encoding="utf-8").splitlines()[1:]:
         try:
             line = json.loads(text)
@@ -115,7 +114,6 @@ def _read(state: State) -> None:
 
 
 def left_header(path: Path) -> dict[str, Any] | None:
-    """The header of an interrupted run, or None."""
     with contextlib.suppress(FileNotFoundError, ValueError), path.open(encoding="utf-8") as file:
         header: dict[str, Any] = json.loads(file.readline())
         return header

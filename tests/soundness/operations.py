@@ -166,7 +166,6 @@ def _permutation(scope: Scope, x: Any, _: str) -> str:
 
 
 def _number(scope: Scope, x: Any, _: str) -> str:
-    """A number of the type of x."""
     rng = scope.rng
     if x.dtype == tf.bool:
         return rng.choice(["True", "False"])
@@ -271,7 +270,6 @@ def _boolean(scope: Scope, x: Any, name: str) -> str:
 
 
 def _one_condition(scope: Scope, x: Any, name: str) -> str:
-    """A condition of the whole element."""
     rng = scope.rng
     if x.dtype == tf.bool:
         return f"tf.reduce_{rng.choice(['any', 'all'])}({name})"

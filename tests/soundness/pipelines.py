@@ -56,7 +56,6 @@ def _drained(dataset: Any) -> Run:
 
 
 def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
-    """The case of this seed."""
     given: dict[str, Any] = {"folder": folder, "seed": seed, "ask_all": ask_all}
     return cases.first_built("pipeline", seed, _AGAIN, lambda one: tried(compose(one), **given))
 
@@ -71,8 +70,6 @@ def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False, pl
 
 @dataclass(frozen=True)
 class Truth:
-    """The elements of the original pipeline."""
-
     runs: tuple[Run, ...]  # one if another run is equal, otherwise several
     endless: bool
 
@@ -177,7 +174,6 @@ def _tried(built: Built, plan: Sequence[adapter.Proposal], truth: Truth, *, ask:
 def judged(
     chain: Chain, truth: Truth, candidate: Run, plan: Sequence[adapter.Proposal], safety: str, *, notes_zeros: bool
 ) -> Verdict:
-    """The verdict on one plan."""
     spare = sum(int(size) - 1 for size in re.findall(r"batch\((\d+), drop_remainder=True", chain.text())) * 12
     if ".cache(" in chain.text() and all(one.rule != "cache" for one in plan):
         sound = truth.run.sound_epochs

@@ -62,7 +62,6 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Ends the process and all of its children."""
         process, self._process = self._process, None
         if process is None:
             return

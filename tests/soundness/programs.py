@@ -46,8 +46,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Setting:
-    """The pipeline around a function, and its data."""
-
     batch: int = 4
     drop_remainder: bool = False
     rows: int = 2003
@@ -76,7 +74,6 @@ class Program:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Names of the operations, each once."""
         return tuple(dict.fromkeys(step.operation for step in self.steps))
 
     def source(self) -> str:
@@ -157,17 +154,14 @@ class Program:
         return name + "".join(links)
 
     def data(self) -> dict[str, np.ndarray]:
-        """The rows of each component."""
         one = self.setting
         return columns(self.components, rows=one.rows, manner=one.manner, odd=one.odd, seed=one.seed)
 
     def packed(self) -> dict[str, Any]:
-        """The program as JSON knows it."""
         return asdict(replace(self, constants=dict(self.constants), components=dict(self.components)))
 
 
 def unpacked(packed: Mapping[str, Any]) -> Program:
-    """The program from the result of `Program.packed`."""
     parts = packed["components"].items()
     setting = packed["setting"]
     fields = {

@@ -29,7 +29,6 @@ _AGAIN = 6
 
 
 def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
-    """The case of this seed."""
     return cases.first_built("script", seed, _AGAIN, lambda one: tried(compose(one), folder=folder, seed=seed))
 
 
@@ -190,7 +189,6 @@ def _statements(tree: ast.AST, text: str) -> Iterator[tuple[ast.stmt, str]]:
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Each comment, with its line."""
     with contextlib.suppress(tokenize.TokenError, IndentationError):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:

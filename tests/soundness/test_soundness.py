@@ -100,19 +100,16 @@ def test_single_row_reduced_over_another_axis_is_detected() -> None:
     assert found is not None and found.kind is Kind.VALUES and "element 8" in found.detail
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "kind"),
-    [
-        ([0.0, 1.0], [-0.0, 1.0], Kind.ZERO),
-        ([1e-41, 1.0], [0.0, 1.0], Kind.DENORMAL),
-        ([1.0, 3.0], [1.0, 3.000001], Kind.ROUNDING),
-        ([1.0, 3.0], [1.0, 3.0004], Kind.VALUES),
-        ([float("nan")], [-float("nan")], Kind.NAN),
-        ([float("nan"), 3e38], [-float("inf"), float("inf")], Kind.OVERFLOW),
-        ([3.0], [float("inf")], Kind.VALUES),
-        ([1.0, 2.0], [1.0], Kind.COUNT),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "kind"), [
+    ([0.0, 1.0], [-0.0, 1.0], Kind.ZERO),
+    ([1e-41, 1.0], [0.0, 1.0], Kind.DENORMAL),
+    ([1.0, 3.0], [1.0, 3.000001], Kind.ROUNDING),
+    ([1.0, 3.0], [1.0, 3.0004], Kind.VALUES),
+    ([float("nan")], [-float("nan")], Kind.NAN),
+    ([float("nan"), 3e38], [-float("inf"), float("inf")], Kind.OVERFLOW),
+    ([3.0], [float("inf")], Kind.VALUES),
+    ([1.0, 2.0], [1.0], Kind.COUNT),
+])  # fmt: skip
 def test_differences_have_their_kind(before: list[float], after: list[float], kind: Kind) -> None:
     one, other = (tf.data.Dataset.from_tensor_slices(np.array(rows, np.float32)) for rows in (before, after))
     found = in_order(*_runs(one, other))
@@ -226,17 +223,14 @@ def test_reduction_keeps_only_the_failing_part() -> None:
     assert families.smallest(tuple(range(20)), cases.without_one, fails, most=300, seconds=60.0) == (3, 11)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "harm"),
-    [
-        ("ds = ds.map(f)\n", "ds = ds.map(f, num_parallel_calls=2)\n", ""),
-        ("# keep\nds = ds.map(f)\n", "ds = ds.map(f)\n", "comments"),
-        ("ds = ds.map(f)\nn = 1\n", "ds = ds.map(f)\nn = 2\n", "statement"),
-        ("ds = ds.map(f)\r\nn = 1\r\n", "ds = ds.map(f, 2)\nn = 1\r\n", "newlines"),
-        ("ds = ds.map(f)\n", "ds = ds.map(f\n", "parse"),
-        ("\ufeffds = ds.map(f)\n", "ds = ds.map(f)\n", "byte order mark"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "harm"), [
+    ("ds = ds.map(f)\n", "ds = ds.map(f, num_parallel_calls=2)\n", ""),
+    ("# keep\nds = ds.map(f)\n", "ds = ds.map(f)\n", "comments"),
+    ("ds = ds.map(f)\nn = 1\n", "ds = ds.map(f)\nn = 2\n", "statement"),
+    ("ds = ds.map(f)\r\nn = 1\r\n", "ds = ds.map(f, 2)\nn = 1\r\n", "newlines"),
+    ("ds = ds.map(f)\n", "ds = ds.map(f\n", "parse"),
+    ("\ufeffds = ds.map(f)\n", "ds = ds.map(f)\n", "byte order mark"),
+])  # fmt: skip
 def test_harm_to_a_text_is_detected(before: str, after: str, harm: str) -> None:
     found = scripts.text_harm(before, after)
     assert harm in found and bool(harm) == bool(found)

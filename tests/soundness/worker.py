@@ -20,7 +20,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Answers requests until the input ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # ends with the supervisor, even if that is killed
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -30,7 +30,6 @@ class Script:
     ends: bool = True  # ends with a newline
 
     def text(self) -> str:
-        """The text of the file."""
         lines = [*self.head, ""]
         for definition in self.functions:
             lines += ["", *definition.split("\n"), ""]
@@ -48,7 +47,6 @@ class Script:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The kinds of its statements."""
         try:
             tree = ast.parse(self.text().lstrip("\ufeff"))
         except SyntaxError:
@@ -61,7 +59,6 @@ class Script:
 
 
 def unpacked(packed: Mapping[str, Any]) -> Script:
-    """The script from the result of `Script.packed`."""
     fields = dict(packed["script"])
     fields |= {name: tuple(fields[name]) for name in ("head", "functions", "tail")}
     return Script(**{**fields, "pieces": tuple(map(tuple, fields["pieces"]))})
@@ -73,8 +70,6 @@ def _tabbed(line: str) -> str:
 
 
 class Writer:
-    """Draws a script from a seed."""
-
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self._names = 0

@@ -1,10 +1,11 @@
-"""`analyze` with a fake worker, for every way in which a worker can end."""
+"""`analyze`, `pipetune run` and `pipetune doctor` with a fake worker, for every way in which a worker can end."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 from pipetune.core import session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Outcome
@@ -24,10 +27,10 @@ from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.results_folder import Results
+from pipetune.supervisor.single_worker import read_machine, run_with_plan
 from pipetune.supervisor.target import Target
-from tests.core.sessions import PARALLEL, WINDOW
-
-pytestmark = pytest.mark.slow
+from tests.core.sessions import MACHINE, PARALLEL, WINDOW
+from tests.supervisor.fake_worker import TRACEBACK
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 SOON = Timeouts(start=60, phases={}, other_phases=20.0, shutdown=1.0, grace=3.0, meeting=0.1)
@@ -91,19 +94,14 @@ def test_exception_of_script_is_reported_with_traceback(tmp_path: Path) -> None:
     assert sorted(os.listdir(analysis.results.folder)) == FILES[1:], "there is no plan"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "detail"),
-    [
-        (("no_dataset",), 4, "Nothing was consumed."),
-        (("script_exits_with_an_error",), 3, "The script ended with exit status 7."),
-        (("vanish", "0"), 4, "The script exited with status 0."),
-        (("vanish", "5"), 3, "The script exited with status 5."),
-        (("cannot_start",), 1, "The measuring process exited with status 1 before it sent any message."),
-    ],
-)
-def test_worker_that_ends_without_measurements_is_explained(
-    tmp_path: Path, words: tuple[str, ...], code: int, detail: str
-) -> None:
+@pytest.mark.parametrize(("words", "code", "detail"), [
+    (("no_dataset",), 4, "Nothing was consumed."),
+    (("script_exits_with_an_error",), 3, "The script ended with exit status 7."),
+    (("vanish", "0"), 4, "The script exited with status 0."),
+    (("vanish", "5"), 3, "The script exited with status 5."),
+    (("cannot_start",), 1, "The measuring process exited with status 1 before it sent any message."),
+])  # fmt: skip
+def test_worker_that_ends_without_measurements_is_explained(tmp_path, words, code, detail) -> None:
     analysis, _, _ = run(tmp_path, *words)
     assert analysis.exit_code == code and analysis.session.status_detail.startswith(detail)
 
@@ -122,13 +120,10 @@ def test_worker_killed_in_trial_is_restarted_without_that_plan(tmp_path: Path) -
     assert "Suppressed while pipetune measures: saves." in screen.said
 
 
-@pytest.mark.parametrize(
-    ("scenario", "detail"),
-    [
-        ("killed_in_every_trial", "The measuring process was killed (SIGKILL)"),
-        ("restart_never_gets_going", "The measuring process exited with status 9"),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "detail"), [
+    ("killed_in_every_trial", "The measuring process was killed (SIGKILL)"),
+    ("restart_never_gets_going", "The measuring process exited with status 9"),
+])  # fmt: skip
 def test_second_lost_worker_ends_run_and_keeps_measurements(tmp_path: Path, scenario: str, detail: str) -> None:
     analysis, screen, _ = run(tmp_path, scenario)
     assert (analysis.exit_code, analysis.session.status, len(screen.warned)) == (1, "failed", 1)
@@ -248,3 +243,56 @@ def test_confidential_verbose_run_contains_no_source_and_paths(tmp_path: Path) -
         assert "hunter2" not in text and "/home/ada" not in text
     assert analysis.session.command.confidential is True
     assert "+++ b/train.py" in (out / "tuned.patch").read_text()  # the patch stays readable for the user
+
+
+def test_machine_is_read_by_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE", "machine")
+    assert read_machine("cpu", worker_command=FAKE).machine == MACHINE
+
+
+@pytest.mark.parametrize(("what", "says", "code"), [("absent", "no GPU", 5), ("dies", "status 3", 1)])
+def test_worker_that_cannot_read_machine_is_reported(monkeypatch, what, says, code) -> None:
+    monkeypatch.setenv("FAKE", what)
+    with pytest.raises(PipetuneError, match=says) as caught:
+        read_machine("gpu", worker_command=FAKE, limits=Timeouts(start=10))
+    assert caught.value.exit_code == code
+
+
+def ran(what: str, options: str = "") -> subprocess.CompletedProcess[str]:
+    """Calls `run_with_plan` in a process with its own input and output."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})\n"
+        "from pathlib import Path\n"
+        "from pipetune.supervisor.single_worker import run_with_plan\n"
+        "from pipetune.supervisor.target import Target\n"
+        "target = Target(script='train.py', arguments=('--epochs', '3'), directory='.')\n"
+        f"sys.exit(run_with_plan(target, Path('plan.json'), worker_command={FAKE!r}{options}))\n"
+    )
+    environment, words = {**os.environ, "FAKE": what}, [sys.executable, "-c", program]
+    return subprocess.run(words, input="typed\n", capture_output=True, text=True, check=False, env=environment)
+
+
+RAN = "in: typed plan: plan.json arguments: ('--epochs', '3') group: True\n"
+
+
+@pytest.mark.parametrize(("what", "code", "out", "err"), [
+    ("runs", 0, RAN, "pipetune: The plan is applied to train.\n"),
+    ("raises", 3, "", TRACEBACK),
+    ("exits_with_a_message", 3, "", "no data\n"),
+    ("handles_ctrl_c", 130, "saved after Ctrl-C\n", ""),
+])  # fmt: skip
+def test_run_uses_terminal_prints_traceback_of_script_and_leaves_ctrl_c_to_it(what, code, out, err) -> None:
+    done = ran(what)
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
+
+
+def test_output_of_the_script_can_go_to_standard_error() -> None:
+    done = ran("runs", ", prints_to_stderr=True")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "in: typed plan: plan.json" in done.stderr and "pipetune: The plan is applied to train.\n" in done.stderr
+
+
+def test_worker_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(PipetuneError, match="cannot be started") as caught:
+        run_with_plan(Target(script="train.py"), tmp_path, worker_command=("/nonexistent/python",))
+    assert caught.value.exit_code == 1

@@ -36,14 +36,11 @@ def gather(folder: Path, *, wait_seconds: float = 0.0, place: ClusterTask = CHIE
         return with_input_skew(measured(*[0.01] * 6), folder, place, interrupts, wait_seconds=wait_seconds)
 
 
-@pytest.mark.parametrize(
-    ("place", "names"),
-    [
-        (ClusterTask("worker", 0, 3), ["worker-1", "worker-2"]),
-        (ClusterTask("chief", 0, 3, has_chief=True), ["worker-0", "worker-1"]),
-        (ClusterTask("chief", 0, 1, has_chief=True), []),
-    ],
-)
+@pytest.mark.parametrize(("place", "names"), [
+    (ClusterTask("worker", 0, 3), ["worker-1", "worker-2"]),
+    (ClusterTask("chief", 0, 3, has_chief=True), ["worker-0", "worker-1"]),
+    (ClusterTask("chief", 0, 1, has_chief=True), []),
+])  # fmt: skip
 def test_folder_names_of_peers(place: ClusterTask, names: list[str]) -> None:
     assert peer_names(place) == names
 

@@ -76,15 +76,12 @@ def test_each_task_has_its_own_log_and_process_group_and_all_are_started_to_meas
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("scenario", "code", "detail"),
-    [
-        ("one_raises", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
-        ("one_raises_and_stays", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
-        ("one_fails", 5, "On worker 1: There is no GPU here."),
-        ("chief_dies", 3, "The script exited with status 9."),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "code", "detail"), [
+    ("one_raises", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+    ("one_raises_and_stays", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+    ("one_fails", 5, "On worker 1: There is no GPU here."),
+    ("chief_dies", 3, "The script exited with status 9."),
+])  # fmt: skip
 def test_failure_is_reported_with_its_worker(tmp_path: Path, scenario: str, code: int, detail: str) -> None:
     analysis, _, _ = run(tmp_path, scenario)
     assert (analysis.exit_code, analysis.session.status_detail) == (code, detail)
@@ -101,13 +98,10 @@ def test_worker_killed_in_trial_fails_that_trial_only(tmp_path: Path) -> None:
     assert first != second, "of the same ports one may not be free yet"
 
 
-@pytest.mark.parametrize(
-    ("scenario", "detail"),
-    [
-        ("out_of_step", "worker 1 took 4 steps, but worker 0 took 5"),
-        ("one_says_out_of_step", "Worker 1 is no longer in lockstep with the others: its input raised."),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "detail"), [
+    ("out_of_step", "worker 1 took 4 steps, but worker 0 took 5"),
+    ("one_says_out_of_step", "Worker 1 is no longer in lockstep with the others: its input raised."),
+])  # fmt: skip
 def test_workers_out_of_lockstep_are_ended(tmp_path: Path, scenario: str, detail: str) -> None:
     analysis, _, _ = run(tmp_path, scenario)
     assert (analysis.exit_code, analysis.session.status) == (1, "failed")
@@ -151,13 +145,10 @@ def test_no_free_ports_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # -- parameter servers, with a chief and workers
 
 
-@pytest.mark.parametrize(
-    ("scenario", "detail"),
-    [
-        ("server_is_killed", f"Parameter server 0 was killed (SIGKILL), {NO_MEMORY} {STOPPED}"),
-        ("worker_does_not_serve", "On worker 1: The script came to its end."),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "detail"), [
+    ("server_is_killed", f"Parameter server 0 was killed (SIGKILL), {NO_MEMORY} {STOPPED}"),
+    ("worker_does_not_serve", "On worker 1: The script came to its end."),
+])  # fmt: skip
 def test_lost_task_is_named_and_ends_all_tasks(tmp_path: Path, scenario: str, detail: str) -> None:
     analysis, _, _ = run(tmp_path, scenario, servers=1)
     assert (analysis.exit_code, analysis.session.status_detail) == (3, detail)

@@ -15,9 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipetune.core import session_file
 from pipetune.core.cluster import TF_CONFIG, worker_tf_config
-from tests.core.sessions import session
 from tests.supervisor.test_local_cluster import NO_MEMORY, STOPPED
 
 pytestmark = pytest.mark.slow
@@ -51,7 +49,6 @@ def are_gone(folder: Path, *tasks: int) -> None:
 
 
 def await_both(folder: Path) -> None:
-    """Waits until both workers have started."""
     end = time.monotonic() + 60
     while not (told(folder, 0) and told(folder, 1)):
         assert time.monotonic() < end
@@ -82,14 +79,11 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("scenario", "code", "detail"),
-    [
-        ("last_is_killed", 3, f"Worker 1 was killed (SIGKILL), {NO_MEMORY} {STOPPED}"),
-        ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
-        ("one_says_out_of_step", 1, f"Worker 1 is no longer in lockstep with the others: its input raised. {STOPPED}"),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "code", "detail"), [
+    ("last_is_killed", 3, f"Worker 1 was killed (SIGKILL), {NO_MEMORY} {STOPPED}"),
+    ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+    ("one_says_out_of_step", 1, f"Worker 1 is no longer in lockstep with the others: its input raised. {STOPPED}"),
+])  # fmt: skip
 def test_failure_is_reported_by_first_task(tmp_path: Path, scenario: str, code: int, detail: str) -> None:
     codes, (first, other) = run(tmp_path, scenario)
     assert codes == [code, code] and first["detail"] == other["detail"] == detail
@@ -133,31 +127,6 @@ def test_command_killed_in_trial_ends_run_without_restart(tmp_path: Path) -> Non
     assert len(told(tmp_path, 0)) == 1
     commands[1].wait(60)
     os.kill(told(tmp_path, 1)[0]["pid"], signal.SIGKILL)
-
-
-@pytest.mark.exhaustive
-def test_earlier_results_of_agent_are_moved_to_a_run(tmp_path: Path) -> None:
-    mine = tmp_path / "out" / "worker-1"
-    mine.mkdir(parents=True)
-    session_file.save(session(), mine / "session.json")
-    for name in ("report.html", "plan.json", "tuned.patch"):
-        (mine / name).write_text("old")
-    run(tmp_path, "in_step")
-    assert sorted(path.name for path in mine.iterdir()) == ["latest", "runs", "script.log"]
-    assert len(list(mine.glob("runs/*/session.json"))) == 1, "that run keeps it"
-
-
-@pytest.mark.exhaustive
-def test_chief_and_two_workers_are_three_tasks(tmp_path: Path) -> None:
-    cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}
-    tasks = [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
-    codes, (first, *_) = run(
-        tmp_path, "in_step", [{TF_CONFIG: json.dumps({"cluster": cluster, "task": task})} for task in tasks]
-    )
-    assert codes == [0, 0, 0] and first["verified"] is True
-    for number, folder in enumerate(("", "worker-0", "worker-1")):
-        starts = lines(tmp_path / "out" / folder, f"told-{number}")
-        assert len(starts) == 1 + 4 + 1 and all(one["config"]["task"] == tasks[number] for one in starts)
 
 
 @pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.exhaustive), 1])

@@ -26,21 +26,18 @@ IN_GRAPH = "<stack traces unavailable>\ntoo much\n\t [[{{node Map}}]] [Op:__infe
 QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call\n    f()\n\nValueError: inner\n'
 
 
-@pytest.mark.parametrize(
-    ("traceback", "line"),
-    [
-        (f"{FRAMES}ValueError: of the user\n", "ValueError: of the user"),
-        (f"{FRAMES}OpError: broken [x]\n\t [[node Assert]] [Op:Next] name: \n", "OpError: broken [x]"),
-        (f"{FRAMES}OpError: ValueError: inner\n{QUOTED}\n\t [[node]] name: \n", "OpError: ValueError: inner"),
-        (f"{FRAMES}KeyError: 'a'\n\nDuring handling, another:\n\n{FRAMES}TypeError: b\n", "TypeError: b"),
-        ("Traceback (most recent call last):\nValueError: no frame is left\n", "ValueError: no frame is left"),
-        (f"{FRAMES}TypeError: {CONVERTED}    of two lines\n", "TypeError: [a, b]"),
-        (f"{FRAMES}TypeError: in user code:\n", "TypeError: in user code:"),
-        (f"{FRAMES}OpError: Graph execution error:\n\nDetected at node Map\n{IN_GRAPH}", "OpError: too much"),
-        (f"{FRAMES}OpError: Graph execution error:\n", "OpError: Graph execution error:"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("traceback", "line"), [
+    (f"{FRAMES}ValueError: of the user\n", "ValueError: of the user"),
+    (f"{FRAMES}OpError: broken [x]\n\t [[node Assert]] [Op:Next] name: \n", "OpError: broken [x]"),
+    (f"{FRAMES}OpError: ValueError: inner\n{QUOTED}\n\t [[node]] name: \n", "OpError: ValueError: inner"),
+    (f"{FRAMES}KeyError: 'a'\n\nDuring handling, another:\n\n{FRAMES}TypeError: b\n", "TypeError: b"),
+    ("Traceback (most recent call last):\nValueError: no frame is left\n", "ValueError: no frame is left"),
+    (f"{FRAMES}TypeError: {CONVERTED}    of two lines\n", "TypeError: [a, b]"),
+    (f"{FRAMES}TypeError: in user code:\n", "TypeError: in user code:"),
+    (f"{FRAMES}OpError: Graph execution error:\n\nDetected at node Map\n{IN_GRAPH}", "OpError: too much"),
+    (f"{FRAMES}OpError: Graph execution error:\n", "OpError: Graph execution error:"),
+    ("", ""),
+])  # fmt: skip
 def test_exception_line_of_traceback(traceback: str, line: str) -> None:
     assert exception_line(traceback) == line
 

@@ -54,44 +54,36 @@ def test_files_of_all_workers_are_restored_and_counted(own: Path) -> None:
     assert screen.warned == []
 
 
-@pytest.mark.parametrize(
-    ("done", "says"),
-    [
-        ({"left_alone": [("/a/log", "/copies/1")]}, "/a/log was changed by another process ... is in /copies/1."),
-        ({"left_alone": [("/a/new", "")]},
-         "/a/new was changed by another process ... The training loop had created it."),
-        ({"failed": [("/a/log", "/copies/1", "Permission denied")]},
-         "could not be restored: Permission denied. Its previous content is in /copies/1."),
-        ({"failed": [("/a/log", "", "gone")]}, "/a/log was changed by the training loop and could ... gone."),
-        ({"unexplained": [f"/a/{number}" for number in range(7)]}, "not restored: /a/0, /a/1 ... /a/4 and 2 more."),
-        ({"unexplained": ["/a/0"]}, "not restored: /a/0."),
-        ({"restored": ["/a/log"], "removed": ["/a/new"]}, ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("done", "says"), [
+    ({"left_alone": [("/a/log", "/copies/1")]}, "/a/log was changed by another process ... is in /copies/1."),
+    ({"left_alone": [("/a/new", "")]},
+     "/a/new was changed by another process ... The training loop had created it."),
+    ({"failed": [("/a/log", "/copies/1", "Permission denied")]},
+     "could not be restored: Permission denied. Its previous content is in /copies/1."),
+    ({"failed": [("/a/log", "", "gone")]}, "/a/log was changed by the training loop and could ... gone."),
+    ({"unexplained": [f"/a/{number}" for number in range(7)]}, "not restored: /a/0, /a/1 ... /a/4 and 2 more."),
+    ({"unexplained": ["/a/0"]}, "not restored: /a/0."),
+    ({"restored": ["/a/log"], "removed": ["/a/new"]}, ""),
+])  # fmt: skip
 def test_unrestored_files_are_reported_with_their_copies(done: dict[str, Any], says: str) -> None:
     found = list(user_files.warnings(Restoration(**done)))
     assert len(found) == bool(says)
     assert not says or all(words in found[0] for words in says.split(" ... "))
 
 
-@pytest.mark.parametrize(
-    ("restored", "removed", "says"),
-    [
-        (0, 0, ""),
-        (1, 0, "Restored: 1 file changed by the training loop."),
-        (0, 1, "Removed: 1 file created by the training loop."),
-        (0, 2, "Removed: 2 files created by the training loop."),
-        (3, 1, "Restored: 3 files changed by the training loop; removed: 1 created by it."),
-    ],
-)
+@pytest.mark.parametrize(("restored", "removed", "says"), [
+    (0, 0, ""),
+    (1, 0, "Restored: 1 file changed by the training loop."),
+    (0, 1, "Removed: 1 file created by the training loop."),
+    (0, 2, "Removed: 2 files created by the training loop."),
+    (3, 1, "Restored: 3 files changed by the training loop; removed: 1 created by it."),
+])  # fmt: skip
 def test_restored_files_are_counted_in_a_sentence(restored: int, removed: int, says: str) -> None:
     assert user_files._put_back(restored, removed) == says
 
 
 @pytest.mark.parametrize("command", [["rules", "cache"], ["report", "no-such-session"]])
-def test_next_command_restores_files_and_reports_it(
-    own: Path, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_command_restores_files_and_reports_it(own, command, capsys, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(own.parent))
     monkeypatch.setattr("tempfile.tempdir", None)
     killed = """import os\nfrom pipetune.core import files, restoration

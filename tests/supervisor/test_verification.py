@@ -137,17 +137,12 @@ def test_patch_that_changes_data_or_raises_before_first_step_is_withheld(tmp_pat
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("who", "what", "why"),
-    [
-        ("patched", "dies", "the patched script was killed (SIGKILL)"),
-        ("original", "exits", "the original script exited with status 0"),
-        ("patched", "hangs", "the patched script sent no message for 2 s and was killed"),
-    ],
-)
-def test_script_lost_during_windows_is_measured_alone_and_reported(
-    tmp_path: Path, who: str, what: str, why: str
-) -> None:
+@pytest.mark.parametrize(("who", "what", "why"), [
+    ("patched", "dies", "the patched script was killed (SIGKILL)"),
+    ("original", "exits", "the original script exited with status 0"),
+    ("patched", "hangs", "the patched script sent no message for 2 s and was killed"),
+])  # fmt: skip
+def test_script_lost_during_windows_is_measured_alone_and_reported(tmp_path, who, what, why) -> None:
     screen, out = Recorder(), tmp_path / "out"
     limits = replace(SOON, phases={"windows": 2.0}) if what == "hangs" else SOON
     analysis = analyze(request(out, "disturbed", who, what, limits=limits), screen=screen)
@@ -201,9 +196,7 @@ def test_scripts_that_cannot_run_together_take_turns(tmp_path: Path, condition: 
 
 
 @pytest.mark.parametrize(("free_mib", "starts"), [(8000, ["patched grows", "original grows"]), (4000, None)])
-def test_scripts_share_a_gpu_that_has_memory_for_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, starts: list[str] | None
-) -> None:
+def test_scripts_share_a_gpu_that_has_memory_for_both(tmp_path, monkeypatch, free_mib, starts) -> None:
     tool, notes = tmp_path / "nvidia-smi", tmp_path / "starts"
     tool.write_text(f"#!/bin/sh\necho 80000, 0, GPU-8a; echo {free_mib}, 1, GPU-3f\n")
     tool.chmod(0o755)
@@ -234,15 +227,12 @@ def test_part_for_validation_is_proven_by_pairs_of_passes_apart_from_training(tm
     assert runs_of(screen) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("what", "why"),
-    [
-        (["different"], "skip is missing"),
-        (["changing"], "as written: it is another one"),
-        (["slower"], "It is not proven faster."),
-        (["small", "different"], "skip is missing"),  # the scripts take turns
-    ],
-)
+@pytest.mark.parametrize(("what", "why"), [
+    (["different"], "skip is missing"),
+    (["changing"], "as written: it is another one"),
+    (["slower"], "It is not proven faster."),
+    (["small", "different"], "skip is missing"),  # the scripts take turns
+])  # fmt: skip
 def test_part_for_validation_that_is_not_proven_is_left_out(tmp_path: Path, what: list[str], why: str) -> None:
     analysis, screen, out = run(tmp_path, "validated", *what)
     patch, validation = patch_of(analysis), analysis.session.datasets[1]

@@ -1,22 +1,32 @@
-"""accuracy.json: the documented keys, the round trip and the schema; how it is measured, printed and continued."""
+"""accuracy.json: its figures and their interface, schema and round trip; how they are measured, printed, continued."""
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
+from benchmarks.accuracy import __main__ as bench
+from benchmarks.accuracy.__main__ import figure_module
 from benchmarks.accuracy.report import markdown_text, print_figure
 from benchmarks.accuracy.results import FIGURES, Accuracy, AccuracyFigure
 from benchmarks.accuracy.suite import SUITE
 from benchmarks.claims import Claim
 from benchmarks.figures import load, save
+from benchmarks.resumable import ResumableResults
+from pipetune.core.codec import decode
 from pipetune.core.errors import PipetuneError
+from pipetune.core.messages import FigureMeasured, LogLine, WorkerFinished
+from pipetune.core.results import Interval
+from pipetune.core.settings import Settings
 from tests.benchmarks.fake_process import FakeBench
+from tests.benchmarks.jobs import messages_of
 from tests.core.schemas import schema
 from tests.core.sessions import MACHINE
 
@@ -99,33 +109,19 @@ def fake(folder: Path, *, misses: str = "") -> FakeBench:
 
 
 @pytest.mark.slow
-def test_finished_figures_are_saved_and_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_can_be_measured_a_few_at_a_time_and_named_ones_again(tmp_path: Path) -> None:
     bench = fake(tmp_path)
-    monkeypatch.setenv("DIES_AFTER", "2")
-    assert bench.run() == (["attribution", "bottleneck"], 1)
+    assert bench.run(most=2) == (["attribution", "bottleneck"], 0)
     data = json.loads((tmp_path / "accuracy.json").read_text())
     assert data["bottleneck"] == VALUES["bottleneck"] and data["overhead"] is None
-    assert data["machine"]["processor"] == "An Invented Processor"
     assert "Not measured." in (tmp_path / "accuracy.md").read_text()
-
-    monkeypatch.delenv("DIES_AFTER")
-    shown, status = bench.run()
-    assert (len(shown), status) == (6, 0)
-    assert bench.asked[1] == "prediction false_positives overhead sharing"
-    assert "Not measured." not in (tmp_path / "accuracy.md").read_text()
-
-    assert bench.run() == (shown, 0)  # all figures are measured: no process is started
-    assert bench.run("overhead") == (["overhead"], 0)  # named figures are measured again
-    bench.run(seed=1)  # results of another seed are not continued
-    assert [len(line.split()) for line in bench.asked] == [6, 4, 1, 6]
-
-
-@pytest.mark.slow
-def test_figures_can_be_measured_a_few_at_a_time(tmp_path: Path) -> None:
-    bench = fake(tmp_path)
-    for _ in range(3):
+    for _ in range(2):
         bench.run(most=2)
-    assert bench.asked == ["attribution bottleneck", "prediction false_positives", "overhead sharing"]
+    assert "Not measured." not in (tmp_path / "accuracy.md").read_text()
+    assert bench.run("overhead") == (["overhead"], 0)
+    bench.run(seed=1)  # results of another seed are not continued
+    parts = ["attribution bottleneck", "prediction false_positives", "overhead sharing"]
+    assert bench.asked == [*parts, "overhead", " ".join(parts)]
 
 
 @pytest.mark.slow
@@ -143,3 +139,60 @@ def test_printed_figure_fits_80_columns_without_control_characters() -> None:
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80 and "\x1b" not in text
     assert "missed" in text and "met" in text and "4.1 %" in text
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_the_documented_interface(name: str) -> None:
+    module = figure_module(name)
+    assert set(inspect.signature(module.measure).parameters) == {"quick", "seed", "progress", "saved"}
+    assert list(inspect.signature(module.claims).parameters)[1:] == ["quick"]
+
+
+@dataclass(frozen=True)
+class Invented:
+    images: Interval
+    notes: tuple[str, ...] = ("a note",)
+
+
+def measure(*, quick: bool, seed: int, progress: object, saved: ResumableResults) -> Invented:
+    assert quick and seed == 7
+    assert callable(progress)
+    progress("half way")
+    saved.get(Interval, "half", lambda: Interval(0.01, 0.0, 0.02, 4))
+    return Invented(Interval(0.01, 0.0, 0.02, 4))
+
+
+def test_figure_is_sent_with_its_claims_and_failure_is_reported(tmp_path, monkeypatch) -> None:
+    def fail(**_arguments: object) -> None:
+        raise RuntimeError("no windows")
+
+    claims = lambda found, *, quick: [Claim("images", f"{found.images.median:.0%}")]  # noqa: E731
+    ways = {"attribution": fail, "overhead": measure}
+    figures = {name: SimpleNamespace(measure=way, claims=claims) for name, way in ways.items()}
+    monkeypatch.setattr(bench, "read_machine", lambda: MACHINE)
+    monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
+    settings = Settings(quick=True, seed=7)
+    messages, code = messages_of(bench.measure, tmp_path, monkeypatch, settings=settings, arguments=tuple(figures))
+    assert code == 1 and messages[-1] == WorkerFinished(1)
+    (failed,) = [message.text for message in messages if isinstance(message, LogLine)]
+    assert "no windows" in failed
+    (sent,) = [message for message in messages if isinstance(message, FigureMeasured)]
+    assert (sent.name, sent.machine) == ("overhead", MACHINE)
+    figure = decode(AccuracyFigure, sent.figure)
+    assert set(figure.values) == {"images"} and figure.date
+    assert figure.claims == (Claim("images", "1%"),) and figure.notes == ("a note",)
+    assert list(tmp_path.glob(".*.part.json")) == []  # the figure is whole
+
+
+def test_saved_results_are_used_only_under_the_same_condition(tmp_path: Path) -> None:
+    path = tmp_path / ".part.json"
+    one, other = Claim("what", "1"), Claim("what", "2")
+    saved = ResumableResults(path, condition="seed 1")
+    assert saved.get(Claim, "one", lambda: one) == saved.get(Claim, "one", lambda: other) == one
+    assert ResumableResults(path, condition="seed 1").get(Claim, "one", lambda: other) == one
+    text = path.read_text()
+    assert ResumableResults(path, condition="seed 2").get(Claim, "one", lambda: other) == other
+    path.write_text(text[:-2])
+    assert ResumableResults(path, condition="seed 1").get(Claim, "one", lambda: other) == other
+    saved.delete()
+    assert not path.exists()

@@ -22,13 +22,10 @@ def bound(count: int) -> int:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("budget_seconds", "decided"),
-    [
-        (simulated_sessions.BUDGET_SECONDS, 0.15),  # with other users' work, a minute is often too short for a decision
-        (LONG_BUDGET_SECONDS, 0.6),
-    ],
-)
+@pytest.mark.parametrize(("budget_seconds", "decided"), [
+    (simulated_sessions.BUDGET_SECONDS, 0.15),  # with other users' work, a minute is often too short for a decision
+    (LONG_BUDGET_SECONDS, 0.6),
+])  # fmt: skip
 def test_candidates_without_gain_are_rarely_accepted(budget_seconds: float, decided: float) -> None:
     outcomes = simulate_sessions(COUNT, SessionDesign(budget_seconds=budget_seconds), seed=1)
     assert sum(one.accepted for one in outcomes) <= bound(COUNT)

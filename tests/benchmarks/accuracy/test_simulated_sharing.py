@@ -28,21 +28,18 @@ def rates(*segments: Segment, cores: float = 2, crowded_speed: float = 1.0) -> l
 THREE = segment(0.004), segment(0.010), segment(0.002)  # 16 ms of work per element: two cores deliver 125 per second
 
 
-@pytest.mark.parametrize(
-    ("segments", "cores", "expected", "error"),
-    [
-        pytest.param((), 2, (math.inf,) * 3, 0.0, id="no pipeline"),
-        pytest.param((segment(0.0),), 2, (math.inf,) * 3, 0.0, id="no work"),
-        pytest.param((segment(0.010),), 2, (100, 200, 200), 1e-6, id="one thread fills one core"),
-        pytest.param((segment(0.010, calls=2),), 2, (200, 200, 200), 1e-6, id="parallel operator leaves no core"),
-        pytest.param((segment(0.010, cpu=0.0),), 2, (100, 200, 400), 1e-6, id="waiting uses no core"),
-        pytest.param((segment(0.010, cpu=0.001),), 1, (100, 200, 400), 0.02, id="four use less than half a core"),
-        pytest.param(THREE, 8, (100, 200, 400), 1e-3, id="stages overlap and the slowest is the limit"),
-        pytest.param(THREE, 2, (100, 125, 125), 0.02, id="stages overlap on the cores there are"),
-        pytest.param((segment(0.010, cpu=0.020),), 2, (100, 100, 100), 1e-6, id="kernel uses both cores"),
-        pytest.param((segment(0.010, cpu=0.020),), 4, (100, 200, 200), 1e-6, id="kernel uses two of four cores"),
-    ],
-)
+@pytest.mark.parametrize(("segments", "cores", "expected", "error"), [
+    pytest.param((), 2, (math.inf,) * 3, 0.0, id="no pipeline"),
+    pytest.param((segment(0.0),), 2, (math.inf,) * 3, 0.0, id="no work"),
+    pytest.param((segment(0.010),), 2, (100, 200, 200), 1e-6, id="one thread fills one core"),
+    pytest.param((segment(0.010, calls=2),), 2, (200, 200, 200), 1e-6, id="parallel operator leaves no core"),
+    pytest.param((segment(0.010, cpu=0.0),), 2, (100, 200, 400), 1e-6, id="waiting uses no core"),
+    pytest.param((segment(0.010, cpu=0.001),), 1, (100, 200, 400), 0.02, id="four use less than half a core"),
+    pytest.param(THREE, 8, (100, 200, 400), 1e-3, id="stages overlap and the slowest is the limit"),
+    pytest.param(THREE, 2, (100, 125, 125), 0.02, id="stages overlap on the cores there are"),
+    pytest.param((segment(0.010, cpu=0.020),), 2, (100, 100, 100), 1e-6, id="kernel uses both cores"),
+    pytest.param((segment(0.010, cpu=0.020),), 4, (100, 200, 200), 1e-6, id="kernel uses two of four cores"),
+])  # fmt: skip
 def test_rates_of_processes(segments: tuple[Segment, ...], cores: float, expected: list[float], error: float) -> None:
     assert rates(*segments, cores=cores) == pytest.approx(list(expected), rel=error)
 
@@ -51,15 +48,12 @@ def test_crowded_cores_are_slower() -> None:
     assert rates(segment(0.010), crowded_speed=0.8) == pytest.approx([100, 160, 160])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "range cpu=0us | map random cpu=4ms | prefetch 2 cpu=0us",
-        "range cpu=0us | map 2 cpu=4ms | prefetch 2 cpu=0us",
-        "range cpu=1ms | map AUTOTUNE cpu=4ms | batch 4 cpu=1ms | prefetch 2 cpu=0us",
-        "range cpu=0us | map 4 cpu=1ms waits=9ms | map random cpu=3ms | prefetch 2 cpu=0us",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "range cpu=0us | map random cpu=4ms | prefetch 2 cpu=0us",
+    "range cpu=0us | map 2 cpu=4ms | prefetch 2 cpu=0us",
+    "range cpu=1ms | map AUTOTUNE cpu=4ms | batch 4 cpu=1ms | prefetch 2 cpu=0us",
+    "range cpu=0us | map 4 cpu=1ms waits=9ms | map random cpu=3ms | prefetch 2 cpu=0us",
+])  # fmt: skip
 @pytest.mark.parametrize("cores", [2, 8])
 def test_simulation_of_one_process_agrees_with_model(text: str, cores: float) -> None:
     words = parse(text)

@@ -24,9 +24,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     return FakeBench(tmp_path, SUITE, {name: result(name, 3.0) for name in NAMES}, MACHINE)
 
 
-def test_finished_workloads_are_saved_and_not_measured_again(
-    fake: FakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_workloads_are_saved_and_not_measured_again(fake, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("DIES_AFTER", "1")
     assert fake.run() == (["digits"], 1)
     data = json.loads((tmp_path / "benchmarks.json").read_text())
@@ -40,9 +38,7 @@ def test_finished_workloads_are_saved_and_not_measured_again(
     assert fake.asked == ["digits series table", "series table"]
 
 
-def test_failed_workload_does_not_affect_others(
-    fake: FakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_workload_does_not_affect_others(fake, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FAILS", "series")
     assert fake.run() == (["digits", "table"], 1)
     text = (tmp_path / "benchmarks.md").read_text()
@@ -59,18 +55,14 @@ def test_quick_suite_has_its_own_workloads_and_files(fake: FakeBench, tmp_path: 
     ("option", "kind", "known"),
     [([], "workload", "digits"), (["--decisions"], "case", "photos"), (["--accuracy"], "figure", "overhead")],
 )
-def test_unknown_name_is_usage_error(
-    option: list[str], kind: str, known: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_name_is_usage_error(option, kind, known, tmp_path, capsys) -> None:
     assert main(["bench", *option, "--out", str(tmp_path), "speed"]) == 2
     said = capsys.readouterr().err
     assert f"no {kind} called 'speed'" in said and known in said
 
 
 @pytest.mark.parametrize("option", [[], ["--decisions"]])
-def test_without_a_clone_there_is_nothing_to_measure(
-    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_clone_there_is_nothing_to_measure(option, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("pipetune.cli.bench.__file__", str(tmp_path / "pipetune" / "cli" / "bench.py"))
     assert main(["bench", *option]) == 2
     assert f"{tmp_path} is not a clone of the repository" in capsys.readouterr().err

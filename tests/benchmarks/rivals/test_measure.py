@@ -105,9 +105,7 @@ def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
 
 
 @pytest.mark.parametrize(("counts", "second"), [(True, True), (False, True), (False, False)])
-def test_result_is_the_plan_without_cache_if_the_cache_does_not_count(
-    counts: bool, second: bool, tmp_path: Path
-) -> None:
+def test_result_is_the_plan_without_cache_if_the_cache_does_not_count(counts, second, tmp_path) -> None:
     first, bare = analysis_with(CACHE), analysis_with(PREFETCH) if second else None
     measured = replace(MEASURED, caches={PIPETUNE: CacheUse(1.0, 1.0, 1e12, counts, "")})
     combined = combine_results(Workload("a", tmp_path), measured, first, uncached=bare, notes=())

@@ -10,9 +10,7 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-import tensorflow as tf
 
-from benchmarks import EXAMPLES
 from benchmarks.examples import training_dataset
 from benchmarks.processes import run_process
 from benchmarks.rivals import measuring
@@ -21,13 +19,13 @@ from benchmarks.rivals.process_files import RatesMeasurement, read_value, write_
 from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
 from benchmarks.rivals.rounds import Length
 from benchmarks.rivals.workloads import Workload, find_workloads
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetOption, apply_edits
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.messages import Job, Mode
 from pipetune.core.plan_file import PlanFile, save_plan
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
-from pipetune.pipelines import live, replay
+from pipetune.pipelines import live
 
 SCRIPT = """
 import numpy as np
@@ -105,26 +103,12 @@ def test_script_must_have_a_training_dataset(tmp_path: Path) -> None:
         training_dataset(small.folder)
 
 
-@pytest.mark.parametrize("name", ["table", "series", "artificial"])
-def test_examples_have_a_training_dataset(name: str) -> None:
-    dataset = training_dataset(EXAMPLES / name)
-    assert isinstance(dataset, tf.data.Dataset)
-    assert next(iter(dataset)) is not None
-
-
 def test_peak_memory_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "PEAK_WINDOW_SECONDS", 0.05)
     monkeypatch.setattr(measuring, "PEAK_WARMUP_SECONDS", 0.02)
     small = workload(tmp_path)
     peak = measuring.peak_memory(training_dataset(small.folder), Plan("dataset", (CACHE,)))
     assert peak is not None and 0 <= peak < 4096
-
-
-def test_option_can_be_set_by_name() -> None:
-    source = live.read(tf.data.Dataset.range(4))
-    edited = apply_edits(source.pipeline, [SetOption("autotune.autotune_algorithm", "STAGE_BASED")])
-    options = replay.replay(source, edited).options()
-    assert options.autotune.autotune_algorithm is tf.data.experimental.AutotuneAlgorithm.STAGE_BASED
 
 
 def test_output_of_a_process_is_logged_and_its_failure_reported(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""A package with relative imports, started as `-m package_relative`."""
