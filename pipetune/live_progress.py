@@ -24,7 +24,7 @@ class ProgressListener(Listener):
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
         """Shows what is being done."""
-        self._screen.update(phase, self._named(f"{doing} (proven: {best})" if best else doing), left)
+        self._screen.update(phase, self._named(f"{doing} (best so far: {best})" if best else doing), left)
         self._listener.progress(phase, doing, best=best, elapsed=elapsed, left=left)
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -213,11 +214,13 @@ class _Run:
         verifying = time.monotonic() - begun - found.start_seconds - found.seconds_after_proof
         notes = () if found.interrupted_worker is not None else (_NOT_INFORMED,)
         informed = found.informed or replace(self._session, notes=(*self._session.notes, *notes))
+        known = {**self._session.seconds, "total": math.inf, "budget": math.inf}
+        in_phases = sum(max(0.0, spent - known.get(name, 0.0)) for name, spent in informed.seconds.items())
         seconds = {
             **informed.seconds,
             "verification_starts": round(found.start_seconds, 3),
             "verification": round(verifying, 3),
-            "after_proof": round(found.seconds_after_proof, 3),
+            "after_proof": round(max(0.0, found.seconds_after_proof - in_phases), 3),  # what no phase counts
             "budget": round(self._session.seconds.get("budget", 0.0) + verifying, 3),
         }
         self._session = replace(informed, seconds=seconds)

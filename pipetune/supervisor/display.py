@@ -105,7 +105,7 @@ def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) ->
             left = None
             if time_left is not None:
                 left = time_left.seconds(message.phase, message.left_seconds, promising=bool(best))
-            doing = f"{message.activity} (proven: {best})" if best else message.activity
+            doing = f"{message.activity} (best so far: {best})" if best else message.activity
             screen.update(message.phase, doing, left)
         case VerdictKnown():
             if time_left is not None:

@@ -39,4 +39,7 @@ LONG = {  # with trials, which mostly wait
         str(OWN / "waits_on_workers.py"),
         options=("--budget", "20", "--workers", "2", "--allow", "python-parallel,statistical"),
     ),
+    "validation": Case(
+        "{folder}/validation_split.py", ("{folder}/loss",), (), copied="validation_split.py", quick=False
+    ),
 }

@@ -41,6 +41,7 @@ class Case:
     options: tuple[str, ...] = ("--no-trials", "--json")
     meanwhile: Callable[[subprocess.Popen[str], Path], None] | None = None  # called with the path of its stderr
     copied: str = ""  # a script that is copied to `{folder}` first
+    quick: bool = True
 
 
 class SessionParts:
@@ -124,7 +125,8 @@ def analyze(case: Case, base: Path) -> Done:
     (folder / "model.keras").write_bytes(PRECIOUS)
     if case.copied:
         shutil.copy(OWN / case.copied, folder)
-    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--out", str(results), *case.options]
+    command = [sys.executable, "-m", "pipetune", "analyze", "--out", str(results), *case.options]
+    command += ["--quick"] if case.quick else []
     command += [word.format(folder=folder) for word in (*case.script.split(), *case.arguments)]
     with (base / "stdout").open("w") as out_file, (base / "stderr").open("w") as err_file:
         process = subprocess.Popen(command, cwd=SCRIPTS, env=ENVIRONMENT, stdout=out_file, stderr=err_file, text=True)

@@ -52,6 +52,8 @@ def test_what_only_informs_is_measured_after_the_patch(done: Done) -> None:
     dataset, seconds = done.session["datasets"][0], done.session["seconds"]
     assert dataset["cost"]["element_wall_seconds"] > 0 and dataset["what_if"]
     assert dataset["plan"] and seconds["after_proof"] > 0
+    parts = {name: spent for name, spent in seconds.items() if name not in ("total", "budget", "to_95_percent")}
+    assert sum(parts.values()) <= seconds["total"], "no time is counted twice"
     assert list(dataset["step_series"]) == ["defaults", "tuned"]
     assert not any("would have had to be run once more" in note for note in done.session["notes"])
 
@@ -130,7 +132,7 @@ def test_run_applies_the_plan_and_saves(done: Done, source: Path) -> None:
 def test_report_is_one_self_contained_file(done: Done) -> None:
     html = (done.results / "report.html").read_text()
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
-    for text in ("overlap.py:44", "prefetch", "parallel-map", "faster training", "AUTOTUNE"):
+    for text in ("overlap.py:48", "prefetch", "parallel-map", "faster training", "AUTOTUNE"):
         assert text in html
 
 

@@ -68,7 +68,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_terminal_shows_each_step_and_the_verdict_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, terminal=True)
     assert "measuring the input alone" in text and "INPUT-BOUND. Training waits 40 % of a step." in text
-    assert "map bounds the input." in text and "pair 3, 1.30x so far (proven: prefetch, 1.31x)" in text
+    assert "map bounds the input." in text and "pair 3, 1.30x so far (best so far: prefetch, 1.31x)" in text
     assert "starting the script" not in text, "there is no script"
     assert text.replace("\n", "").isprintable()
 
