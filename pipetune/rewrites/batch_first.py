@@ -17,6 +17,7 @@ from pipetune.rewrites.legality import (
     draws_random_numbers,
     errors_are_ignored,
     keeps_order,
+    requests_parallelism,
     short_batch_may_overtake,
     upstream_chain,
 )
@@ -147,10 +148,16 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
 
 
 def _epochs_may_mix(batch: Node, maps: tuple[Node, ...], context: RuleContext) -> bool:
-    """Whether batches of two epochs could overtake each other: one of the maps, nearest first, passes a repeat."""
+    """Whether batches of two epochs begin to overtake each other: one of the maps, nearest first, passes a repeat.
+
+    Where an operator behind the repeat need not keep the order already, they do so as written.
+    """
     unordered = next((node.id for node in reversed(maps) if not keeps_order(node, context)), None)
     passed = takewhile(lambda node: node.id != unordered, upstream_chain(context.pipeline, batch))
-    return unordered is not None and any(node.op == "repeat" for node in passed)
+    repeat = next((node for node in passed if node.op == "repeat"), None)
+    below = context.pipeline.downstream(repeat.id) if unordered is not None and repeat is not None else ()
+    already = (not keeps_order(node, context) for node in below if requests_parallelism(node))
+    return bool(below) and not any(already)
 
 
 _DENORMAL_IS_ZERO = frozenset({"Log", "Pow", "Xlogy"})

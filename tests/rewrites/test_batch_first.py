@@ -62,6 +62,10 @@ VECTORIZE_FIRES: list[Row] = [
     # Batches of one epoch could overtake those of the epoch before.
     (f"range 9 | {_ROWS} 2 deterministic=False | shuffle 9 | repeat 3 | batch 2 drop_remainder=True",
      ["REORDERS n1>n4 n1 on batches"]),
+    (f"range 9 | {_ROWS} 2 | repeat 3 | batch 2 drop_remainder=True | prefetch 1", _UNORDERED,
+     ["REORDERS n1>n3 n1 on batches"]),
+    (f"range 9 | {_ROWS} 2 | repeat 3 | batch 2 drop_remainder=True | map random 2", _UNORDERED,
+     ["EXACT n1>n3 n1 on batches"]),  # as they do already
     (f"range 9 | {_ROWS} 2 deterministic=True | repeat 3 | batch 2 drop_remainder=True", _UNORDERED,
      ["EXACT n1>n3 n1 on batches"]),
     (f"range 9 | repeat 3 | {_ROWS} 2 | batch 2 drop_remainder=True | repeat", _UNORDERED,
