@@ -268,11 +268,18 @@ def _reads_set_again(tree: SyntaxTree, function: cst.FunctionDef) -> bool:
                 break
     return any(
         is_repeated(tree, place)
-        or tree.around(place, cst.FunctionDef) is not home
+        or _function_around(tree, place) is not home
         or (tree.start(place) > tree.end(function) and (len(found) > 1 or not isinstance(place, cst.Name)))
         for found in places.values()
         for place, home in found
     )
+
+
+def _function_around(tree: SyntaxTree, place: cst.CSTNode) -> cst.CSTNode | None:
+    """Returns the function in which something is set; the name of a function is set where its definition is."""
+    definition = tree.parent(place)
+    named = isinstance(definition, cst.FunctionDef) and definition.name is place
+    return tree.around(definition if named else place, cst.FunctionDef)
 
 
 def _read_from_outside(tree: SyntaxTree, function: cst.FunctionDef) -> Iterator[Assignment]:

@@ -402,6 +402,9 @@ SCRIPTS = [
     Script("a function that reads a variable, which is set once", "n = 9\ndef make():\n"
      "    return range(n).map(abs).batch(2)\ntrain(make())\ndef test():\n    return make()\n",
      (Insert("map", "cache", "c"),), ("    return range(n).map(abs).cache().batch(2)",)),
+    Script("a main function, which calls functions of the file", "def make(n):\n    return range(n).map(abs).batch(2)\n"
+     "def main():\n    train(make(9))\nmain()\ndef test():\n    make(5), main()\n", (Insert("map", "cache", "c"),),
+     ("def make(n, rule=False):", "def main():", "    train(make(9, rule=True))", "main()", "    make(5), main()")),
     Script("a cache behind skipped options and a number", MIXED.replace("True", "False").replace("shuffle(100)",
      "take(int(n))\n        options = tf.data.Options()\n        ds = ds.with_options(options)"),
      (Insert("batch", "cache", "c"),), ("    return ds.batch(8).cache()",)),
