@@ -278,8 +278,9 @@ def _reads_set_again(tree: SyntaxTree, function: cst.FunctionDef) -> bool:
 def _function_around(tree: SyntaxTree, place: cst.CSTNode) -> cst.CSTNode | None:
     """Returns the function in which something is set; the name of a function is set where its definition is."""
     definition = tree.parent(place)
-    named = isinstance(definition, cst.FunctionDef) and definition.name is place
-    return tree.around(definition if named else place, cst.FunctionDef)
+    if isinstance(definition, cst.FunctionDef) and definition.name is place:
+        return tree.around(definition, cst.FunctionDef)
+    return tree.around(place, cst.FunctionDef)
 
 
 def _read_from_outside(tree: SyntaxTree, function: cst.FunctionDef) -> Iterator[Assignment]:
