@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
-
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
-from pipetune.pipelines.errors import first_line
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
 from pipetune.stages.dataset_costs import measure_dataset_costs, validation_costs_much
@@ -117,16 +114,7 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
         advise(study, profile, diagnosis)
         predict_what_if(study, profile, diagnosis, plan)
     except Exception as error:
-        _note_error(study, "The measurements after the decision, which only inform,", error)
-
-
-def _note_error(study: Study, what: str, error: Exception) -> None:
-    """Notes that a part of the analysis ended with an error."""
-    traceback.print_exception(error)  # into the log
-    study.journal.add_notes(
-        f"{what} ended with an error ({type(error).__name__}: {first_line(error)}). What was found before is complete. "
-        "Please report the traceback in the log."
-    )
+        study.note_error("The measurements after the decision, which only inform, ended with an error", error)
 
 
 def analyze_other_datasets(study: Study) -> None:
@@ -138,4 +126,4 @@ def analyze_other_datasets(study: Study) -> None:
         except RunFailed as failure:
             study.journal.add_notes(str(failure))
         except Exception as error:
-            _note_error(study, "The analysis of another dataset", error)
+            study.note_error("The analysis of another dataset ended with an error", error)

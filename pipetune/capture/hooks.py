@@ -25,7 +25,6 @@ from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow, running_workflow
-from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.tensorflow_private import RUN_FUNCTION
 from pipetune.timing.iterators import release
 
@@ -76,11 +75,9 @@ def _report_caches_of(tensors: Iterable[Any], *, searching: bool) -> None:
 
     Those that were built before any were recorded, in other cells, are found by searching all objects.
     """
-    given = {id(one) for one in tensors}
-    kind = tensorflow_private.DatasetV2
-    datasets = live_instances(lambda one: inherits(one, kind)) if searching else call_sites.live_datasets()
-    for dataset in datasets:
-        if id(dataset._variant_tensor) in given:
+    given = (one for one in tensors if one.dtype == tf.variant)
+    for dataset in call_sites.datasets_of(given, recorded=not searching):
+        if dataset is not None:
             native_writers.report_caches(dataset)
 
 

@@ -11,7 +11,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import worker_dataset
 from pipetune.capture.patches import Patches
 from pipetune.core.distribution import COORDINATOR, DATASET, FUNCTION
-from pipetune.pipelines.objects import inherits, live_instances
+from pipetune.pipelines import call_sites
 
 
 def substitute(choose: Callable[[Any], Any], patches: Patches) -> None:
@@ -51,9 +51,9 @@ class _Substitution:
         if tensor.dtype != tf.variant:
             return tensor
         if id(tensor) not in self._tensors:
-            datasets = live_instances(lambda kind: inherits(kind, tensorflow_private.DatasetV2))
-            found = [self._substitute_of(one) for one in datasets if one._variant_tensor is tensor]
-            self._tensors[id(tensor)] = tensor, found[0]._variant_tensor if found else tensor
+            (dataset,) = call_sites.datasets_of([tensor])
+            instead = tensor if dataset is None else self._substitute_of(dataset)._variant_tensor
+            self._tensors[id(tensor)] = tensor, instead
         return self._tensors[id(tensor)][1]
 
     def around_distribute(self, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:

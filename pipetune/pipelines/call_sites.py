@@ -16,13 +16,14 @@ import sysconfig
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.core.pipeline import SourceLocation
+from pipetune.pipelines.objects import inherits, live_instances
 
 _workflow_thread = threading.local()
 
@@ -126,6 +127,21 @@ def site_of(dataset: Any) -> Site | None:
 def live_datasets() -> list[Any]:
     """Returns all recorded datasets that are still alive, including those of TensorFlow's private classes."""
     return list(_live_datasets)
+
+
+def datasets_of(tensors: Iterable[Any], *, recorded: bool = False) -> list[Any]:
+    """Returns the dataset of each variant tensor; None for one that is of no dataset.
+
+    Args:
+        tensors: outputs of datasets.
+        recorded: whether only recorded datasets are looked at; searching all objects takes some tenths of a second.
+    """
+    tensors = list(tensors)
+    if recorded or not tensors:
+        datasets = live_datasets()
+    else:
+        datasets = live_instances(lambda kind: inherits(kind, tensorflow_private.DatasetV2))
+    return [next((one for one in datasets if one._variant_tensor is tensor), None) for tensor in tensors]
 
 
 def call_sites() -> list[SourceLocation]:

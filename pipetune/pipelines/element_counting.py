@@ -6,7 +6,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +27,9 @@ _OPENING = frozenset(
 _READING = READERS | FLATTENING | {"CsvDataset", "SqlDataset"}
 
 
-def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:
+def count_elements(
+    source: LivePipeline, *, limit_seconds: float, known: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
 
     The lengths in TFRecord files tell how many records they have. Of other files the pipeline is iterated up to its
@@ -38,9 +40,10 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
     Args:
         source: the live pipeline.
         limit_seconds: time limit for iterating one reader or generator.
+        known: what was counted before.
     """
     pipeline = source.pipeline
-    counts = {node.id: node.cardinality for node in pipeline if node.cardinality >= 0}
+    counts = {**(known or {}), **{node.id: node.cardinality for node in pipeline if node.cardinality >= 0}}
     for node in pipeline:
         if node.id in counts:
             continue

@@ -17,7 +17,7 @@ from pipetune.core.functions import FunctionFacts, with_effects_of
 from pipetune.core.operators import CAUTIOUS, OPERATORS, READERS, Role, operator_facts
 from pipetune.core.pipeline import INFINITE, SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
-from pipetune.pipelines.objects import inherits, live_instances
+from pipetune.pipelines.objects import live_instances
 
 
 @dataclass(frozen=True)
@@ -300,9 +300,7 @@ def _captured_datasets(wrappers: list[Any]) -> list[tuple[FunctionFacts, tuple[s
     In the graph of a function such a dataset is no more than an input.
     """
     given = [tensor for one in wrappers for tensor in getattr(getattr(one, "function", None), "captured_inputs", ())]
-    given = [tensor for tensor in given if tensor.dtype == tf.variant]
-    datasets = live_instances(lambda kind: inherits(kind, tensorflow_private.DatasetV2)) if given else []
-    return [_effects_of(next((one for one in datasets if one._variant_tensor is tensor), None)) for tensor in given]
+    return list(map(_effects_of, call_sites.datasets_of(tensor for tensor in given if tensor.dtype == tf.variant)))
 
 
 def _effects_of(dataset: Any) -> tuple[FunctionFacts, tuple[str, ...]]:

@@ -16,9 +16,9 @@ from typing import Any
 
 from pipetune.core.edits import Plan, needs_comparison
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.session import PatchResult, Rejection, Session
+from pipetune.core.session import PatchResult, Session
 from pipetune.interactive import running_shell
-from pipetune.source.emit import Emission, emit
+from pipetune.source.emit import emit
 from pipetune.source.source_files import read_source
 from pipetune.source.unified_diffs import file_diff
 
@@ -71,8 +71,7 @@ class Cells:
         emission = emit(pipeline, plan, read=self._read, other_pipelines=others)
         covered = [one for one in plan.rewrites if one.key in emission.covered]
         if len(covered) < len(plan.rewrites) and needs_comparison(edit for one in covered for edit in one.edits):
-            left_out = tuple(Rejection(one.rule, one.node, _PART) for one in covered)
-            emission = Emission({}, (), (*emission.not_covered, *left_out))
+            emission = emission.rejected(covered, _PART)
         diff = "".join(self._diff(path, old, new) for path, (old, new) in emission.files.items())
         return PatchResult(diff, covered=emission.covered, not_covered=emission.not_covered, of_cells=True)
 

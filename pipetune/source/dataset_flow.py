@@ -85,6 +85,10 @@ def recorded_call_ends(draft: Draft, tree: SyntaxTree) -> set[int]:
     return {site.end for site in sites if site.file in files}
 
 
+def _file_of(draft: Draft, tree: SyntaxTree) -> str | None:
+    return next((file for file, code in draft.codes.items() if code == tree.code), None)
+
+
 def dataset_argument(tree: SyntaxTree, call: cst.Call, name: str) -> cst.BaseExpression | None:
     """Returns the only expression that passes the dataset `name` to a call, as argument or receiver, or None."""
     given = [receiver_of(tree, call), *(one.value for one in call.args if not one.star)]
@@ -100,7 +104,7 @@ def only_appends(draft: Draft, tree: SyntaxTree, call: cst.Call, given: cst.Base
     Args:
         given: the expression in the call that passes the dataset.
     """
-    file = next((one for one, code in draft.codes.items() if code == tree.code), None)
+    file = _file_of(draft, tree)
     around = {site.end for stack in draft.call_stacks.values() for site in stack if site.file == file}
     if file is None or tree.end(call) not in around:
         return False
@@ -454,8 +458,7 @@ def _is_read_outside(draft: Draft, tree: SyntaxTree, name: str, step: Statement)
                 return True
     if any(isinstance(one, ClassScope) for one in homes):
         return any(one.attr.value == name for one in tree.nodes(cst.Attribute))
-    file = next((one for one, code in draft.codes.items() if code == tree.code), None)
-    of_module = any(isinstance(one, GlobalScope) for one in homes)
+    file, of_module = _file_of(draft, tree), any(isinstance(one, GlobalScope) for one in homes)
     return of_module and file is not None and is_read_by_others(draft, file, name)
 
 

@@ -6,7 +6,7 @@ import ast
 import functools
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -88,6 +88,11 @@ class Emission:
     def paths(self) -> tuple[str, ...]:
         """Changed files, sorted as in the diff."""
         return tuple(sorted(self.files))
+
+    def rejected(self, rewrites: Iterable[Rewrite], why: str) -> Emission:
+        """Returns the emission of no change: all that was covered is not, with the reason."""
+        left_out = (Rejection(one.rule, one.node, why) for one in rewrites)
+        return Emission({}, (), (*self.not_covered, *left_out))
 
 
 def emit(

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 import libcst as cst
-from libcst.metadata import Assignment, GlobalScope, ImportAssignment
+from libcst.metadata import Assignment
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import CONSTRUCTORS, METHODS, TAKES_FUNCTION, arguments_by_name, receiver_of
+from pipetune.source.call_arguments import CONSTRUCTORS, METHODS, TAKES_FUNCTION, receiver_of
 from pipetune.source.chain import chain_root
 from pipetune.source.dataset_flow import recorded_call_ends
 from pipetune.source.draft import CallSite, Draft, called_name
-from pipetune.source.map_functions import given_function, parameters_of
+from pipetune.source.known_values import MOST_CALLS, Place, is_decided, truth, value_behind
+from pipetune.source.map_functions import given_function
 from pipetune.source.statements import (
     bound_names,
     bound_targets,
@@ -28,21 +29,15 @@ from pipetune.source.statements import (
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import (
     UserFunction,
-    class_of_method,
     functions_of,
     imported_module,
-    imported_variable,
-    is_exposed,
     is_library_attribute,
-    is_partial,
-    is_set_elsewhere,
     names_read,
 )
 
 _DRAWS_NOTHING = frozenset(METHODS) - TAKES_FUNCTION - {"shuffle"} | {"Options"}
 _JOINING = frozenset({"choose_from_datasets", "concatenate", "sample_from_datasets", "zip"})
 _ADDING = frozenset({"append", "extend", "insert"})
-_MOST_CALLS = 12  # one within another, that are followed
 _ELSEWHERE = "A branch that was skipped in another function might draw what a cache would then keep."
 
 
@@ -223,7 +218,7 @@ class _WayUp:
         called = (self.tree.assigned_value(named) if isinstance(named, Assignment) else None) or called
         if isinstance(called, cst.Lambda):
             return self.reach(called.body)
-        if len(self.stack) >= _MOST_CALLS:
+        if len(self.stack) >= MOST_CALLS:
             raise CannotExpress(_ELSEWHERE)
         stack = (CallSite(self.file, self.tree.end(helper)), *self.stack)
         for function in functions_of(self.draft, self.file, called):
@@ -278,106 +273,6 @@ class _WayUp:
         return any(name not in _DRAWS_NOTHING and (among is None or name in among) for name in names)
 
 
-_Place = tuple[str, cst.CSTNode, Sequence[CallSite]]
-"""The file of a piece of code, the code, and the calls around the function that it is in, innermost first."""
-
-
-def is_decided(draft: Draft, file: str, value: cst.BaseExpression, stack: Sequence[CallSite]) -> bool:
-    """Whether an expression has one value in every run: all names in it stand for literals.
-
-    Args:
-        stack: the calls around the function that it is in, innermost first.
-    """
-    return all(_known_value(draft, (file, name, stack)) is not None for name in variable_nodes(value))
-
-
-@dataclass(frozen=True)
-class _Known:
-    """The value of an expression."""
-
-    value: object
-
-
-_EXPRESSIONS: tuple[type[cst.CSTNode], ...] = (cst.BaseExpression,)
-_PLAIN = (cst.SimpleString, cst.Integer, cst.Float, cst.Name, cst.UnaryOperation, cst.BooleanOperation, cst.Comparison,
-          cst.Tuple, cst.List)  # fmt: skip
-
-
-def _known_value(draft: Draft, place: _Place, steps: int = _MOST_CALLS) -> _Known | None:
-    """Returns the value of an expression that compares literals, by way of names and arguments; None for others."""
-    file, value, stack = place
-    if not steps or not all(isinstance(one, _PLAIN) for one in nodes_within(value, *_EXPRESSIONS)):
-        return None
-    known: dict[str, object] = {}
-    for name in variable_nodes(value):
-        if name.value not in ("True", "False", "None"):
-            behind = _value_behind(draft, file, name, stack)
-            found = _known_value(draft, behind, steps - 1) if behind is not None else None
-            if found is None or _may_be_set_elsewhere(draft, file, name):
-                return None
-            known[name.value] = found.value
-    try:
-        return _Known(eval(f"({draft.tree(file).text(value)})", {"__builtins__": {}}, known))
-    except Exception:
-        return None
-
-
-def _value_behind(draft: Draft, file: str, name: cst.Name, stack: Sequence[CallSite]) -> _Place | None:
-    """Returns the only value that a name has where it is read: of a variable, or what a call gives to a parameter."""
-    tree = draft.tree(file)
-    assignment = tree.only_assignment(name)
-    if isinstance(assignment, ImportAssignment):
-        imported = imported_variable(draft, file, name)
-        return _value_behind(draft, *imported, ()) if imported is not None else None
-    if not isinstance(assignment, Assignment):
-        return None
-    made = assignment.node
-    if isinstance(made, cst.Param):
-        function = tree.around(made, cst.FunctionDef, cst.Lambda)
-        for depth, site in enumerate(stack):
-            given = _arguments_of(draft, site, function) if isinstance(function, cst.FunctionDef) else None
-            if given is not None:
-                if name.value in given:
-                    return site.file, given[name.value].value, stack[depth + 1 :]
-                return (file, made.default, ()) if made.default is not None else None
-        return None
-    around = tree.parent(made)
-    value = around.value if isinstance(around, cst.AnnAssign) else tree.assigned_value(assignment)
-    return (file, value, stack) if value is not None else None
-
-
-def _may_be_set_elsewhere(draft: Draft, file: str, name: cst.Name) -> bool:
-    """Whether a variable of a file, or one that it imports, may be set by code that does not just name it."""
-    file, name = imported_variable(draft, file, name) or (file, name)
-    assignment = draft.tree(file).only_assignment(name)
-    of_file = assignment is not None and isinstance(assignment.scope, GlobalScope)
-    return of_file and is_set_elsewhere(draft, file, name.value)
-
-
-def _arguments_of(draft: Draft, site: CallSite, function: cst.FunctionDef) -> dict[str, cst.Arg] | None:
-    """Returns what a call gives to a function, by parameter; None if it is no plain call of this function.
-
-    Of a function that is given to a dataset's method, elements are the arguments: only those of `partial` are known.
-    """
-    tree = draft.tree(site.file)
-    call = tree.calls.get(site.end) if site.end >= 0 else None
-    if call is None or is_exposed(function):
-        return None
-    called, arguments = call.func, call.args
-    if called_name(call) in TAKES_FUNCTION and (given := given_function(tree, call)) is not None:
-        called, arguments = given, ()
-    if isinstance(called, cst.Call) and is_partial(tree, called):
-        call = called
-    if is_partial(tree, call):
-        called, arguments = call.args[0].value, call.args[1:]
-    found = functions_of(draft, site.file, called)
-    if len(found) != 1 or found[0].node is not function or found[0].reference is not called:
-        return None
-    names = parameters_of(function)
-    own = class_of_method(draft.tree(found[0].file), function) is not None and names[:1] in (["self"], ["cls"])
-    return arguments_by_name(arguments, tuple(names[1:] if own else names))
-
-
 def may_draw_in_another_run(draft: Draft, node: str) -> bool:
     """Whether the function of an operator, which draws nothing, has code that this run skipped, with draws in it.
 
@@ -399,7 +294,7 @@ class _Draws:
     names: dict[cst.CSTNode, list[cst.Name | cst.Attribute]] = field(default_factory=dict)  # by the code that has them
     drawing: dict[cst.CSTNode, bool] = field(default_factory=dict)  # code that was searched
 
-    def are_skipped(self, place: _Place, above: tuple[cst.CSTNode, ...]) -> bool:
+    def are_skipped(self, place: Place, above: tuple[cst.CSTNode, ...]) -> bool:
         """Whether a piece of code has draws that it skipped; `above` is the code that refers to it."""
         above = (*above, place[1])
         for name in self._names_in(place[1]):
@@ -407,13 +302,13 @@ class _Draws:
             if not _names_draw(name) and not any(map(self._in_code, behind)):
                 continue
             runs = _runs(self.draft, name, place)
-            if runs is None or len(above) > _MOST_CALLS:
+            if runs is None or len(above) > MOST_CALLS:
                 return True
             if runs and any(self.are_skipped(one, above) for one in behind):
                 return True
         return False
 
-    def _in_code(self, place: _Place) -> bool:
+    def _in_code(self, place: Place) -> bool:
         """Whether a piece of code, or one that it refers to, names something random."""
         seen: set[cst.CSTNode] = set()
         waiting = [place]
@@ -432,7 +327,7 @@ class _Draws:
             self.names[code] = names_read(code)
         return self.names[code]
 
-    def _code_behind(self, name: cst.Name | cst.Attribute, place: _Place) -> list[_Place]:
+    def _code_behind(self, name: cst.Name | cst.Attribute, place: Place) -> list[Place]:
         """Returns the bodies of the user's functions that a name refers to, or else what makes the variable."""
         file, _, stack = place
         tree = self.draft.tree(file)
@@ -444,7 +339,7 @@ class _Draws:
             return [(one.file, one.body, inside) for one in self.functions[name]]
         if isinstance(name, cst.Attribute):
             return []
-        found = _value_behind(self.draft, file, name, stack)
+        found = value_behind(self.draft, file, name, stack)
         return [*([found] if found is not None else []), *((file, one, stack) for one in _made_by(tree, name))]
 
     def _may_be_function(self, file: str, name: cst.Name | cst.Attribute) -> bool:
@@ -482,7 +377,7 @@ def _made_by(tree: SyntaxTree, name: cst.Name) -> list[cst.CSTNode]:
     return found
 
 
-def _runs(draft: Draft, node: cst.CSTNode, place: _Place) -> bool | None:
+def _runs(draft: Draft, node: cst.CSTNode, place: Place) -> bool | None:
     """Whether a node in a piece of code is evaluated whenever the code runs; None if that depends on the run."""
     file, code, stack = place
     found: list[bool | None] = [True]
@@ -490,10 +385,10 @@ def _runs(draft: Draft, node: cst.CSTNode, place: _Place) -> bool | None:
     for up in draft.tree(file).ancestors(node) if node is not code else ():
         match up:
             case cst.If(test=test) | cst.IfExp(test=test) if inner is not test:
-                taken = _truth(draft, file, test, stack)
+                taken = truth(draft, file, test, stack)
                 found.append(None if taken is None else taken is (inner is up.body))
             case cst.BooleanOperation(left=left, operator=operator) if inner is not left:
-                taken = _truth(draft, file, left, stack)
+                taken = truth(draft, file, left, stack)
                 found.append(None if taken is None else taken is isinstance(operator, cst.And))
             case cst.While() | cst.MatchCase():
                 found.append(None)
@@ -510,11 +405,5 @@ def _goes_on(draft: Draft, file: str, branch: cst.If, stack: Sequence[CallSite])
     """Whether the code behind an `if`, which may return, runs; None if that depends on the run."""
     if not any(nodes_within(branch, cst.Return, cst.Raise, without=(cst.FunctionDef, cst.Lambda))):
         return True
-    taken = _truth(draft, file, branch.test, stack) if branch.orelse is None else None
+    taken = truth(draft, file, branch.test, stack) if branch.orelse is None else None
     return True if taken is False else None if taken is None or not ends_function(branch.body.body[-1]) else False
-
-
-def _truth(draft: Draft, file: str, test: cst.BaseExpression, stack: Sequence[CallSite]) -> bool | None:
-    """Returns whether a condition is met; None unless literals decide it."""
-    known = _known_value(draft, (file, test, stack))
-    return bool(known.value) if known is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,19 +21,23 @@ from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 
 def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst.FunctionDef] | None:
     """Returns the file that defines an imported function, and the function; None unless it is a user's file."""
-    package, levels, original = _import_of(draft.tree(file), name) or ("", 0, "")
-    other = _file_of(package, importer=file, levels=levels) if package or levels else None
+    other, original = _imported_from(draft, file, name)
     made = _functions_named(original, draft.tree(other).module.body) if other is not None else []
     return (other, made[-1]) if other is not None and made else None
 
 
 def imported_variable(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst.Name] | None:
     """Returns the user's file that assigns an imported variable, and its name there; None if there is not one."""
-    package, levels, original = _import_of(draft.tree(file), name) or ("", 0, "")
-    other = _file_of(package, importer=file, levels=levels) if package or levels else None
+    other, original = _imported_from(draft, file, name)
     targets = bound_targets(draft.tree(other).module) if other is not None else []
     found = [one for one in targets if isinstance(one, cst.Name) and one.value == original]
     return (other, found[0]) if other is not None and len(found) == 1 else None
+
+
+def _imported_from(draft: Draft, file: str, name: cst.Name) -> tuple[str | None, str]:
+    """Returns the user's file that a name is imported from, None if it is not, and the name there."""
+    package, levels, original = _import_of(draft.tree(file), name) or ("", 0, "")
+    return (_file_of(package, importer=file, levels=levels) if package or levels else None), original
 
 
 def _functions_named(name: str, body: Iterable[cst.CSTNode]) -> list[cst.FunctionDef]:
@@ -318,11 +323,7 @@ def _uses_of_name(
     else:
         nodes += [one for one in variables if _may_refer_to(tree, one, node)]
     found = [use_at(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
-    for other in _files_mentioning(draft, file, name.value):
-        try:
-            tree = draft.tree(other)
-        except CannotExpress:
-            continue
+    for other, tree in _trees_mentioning(draft, file, name.value):
         nodes = [*_attributes(draft, tree, other, name.value, node), *_lookup_strings(tree, name.value)]
         nodes += [] if method else _imported_names(tree, name.value)
         found += [use_at(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
@@ -331,11 +332,7 @@ def _uses_of_name(
 
 def is_read_by_others(draft: Draft, file: str, name: str) -> bool:
     """Whether another of the user's files may read a variable of this file."""
-    for other in _files_mentioning(draft, file, name):
-        try:
-            tree = draft.tree(other)
-        except CannotExpress:
-            continue
+    for other, tree in _trees_mentioning(draft, file, name):
         attributes = [one for one in tree.nodes(cst.Attribute) if one.attr.value == name]
         if any(_imported_names(tree, name)) or not all(is_library_attribute(draft, other, one) for one in attributes):
             return True
@@ -415,11 +412,7 @@ def is_exposed(function: cst.FunctionDef) -> bool:
 
 def is_set_elsewhere(draft: Draft, file: str, name: str) -> bool:
     """Whether a variable of a file may be set as an attribute of the module, or be looked up by its name."""
-    for other in (file, *_files_mentioning(draft, file, name)):
-        try:
-            tree = draft.tree(other)
-        except CannotExpress:
-            continue
+    for tree in (draft.tree(file), *(other for _, other in _trees_mentioning(draft, file, name))):
         attributes = (one for target in bound_targets(tree.module) for one in nodes_within(target, cst.Attribute))
         if any(one.attr.value == name for one in attributes) or any(_lookup_strings(tree, name)):
             return True
@@ -448,6 +441,13 @@ def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterato
                 yield use_at(tree, file, call)
             case cst.Call(func=cst.Name(value=made)) if made == owner.name.value:
                 yield use_at(tree, file, call)
+
+
+def _trees_mentioning(draft: Draft, file: str, name: str) -> Iterator[tuple[str, SyntaxTree]]:
+    """Yields the user's other files that may name a function or variable of `file`, if it can be parsed."""
+    for other in _files_mentioning(draft, file, name):
+        with contextlib.suppress(CannotExpress):
+            yield other, draft.tree(other)
 
 
 def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from dataclasses import replace
 
 from pipetune.capture import job_processes
@@ -11,7 +10,6 @@ from pipetune.core.edits import Plan
 from pipetune.distributed.emit.kind import choose_kind
 from pipetune.distributed.verify import original
 from pipetune.model.service import service_need
-from pipetune.pipelines.errors import first_line
 from pipetune.rewrites.cache_places import STORAGE_GUARANTEES
 from pipetune.stages.files import stored_prefix
 from pipetune.stages.study import Study
@@ -47,10 +45,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
                 ),
             )
         except Exception as error:  # loses nothing of what was found before
-            traceback.print_exception(error)  # into the log
-            what = f"{type(error).__name__}: {first_line(error)}"
-            journal.add_notes(f"No distributed form is written ({what}). Please report the traceback in the log.")
-            return
+            return study.note_error("No distributed form is written", error)
         advice = (choice.why, *result.advice) if choice.why else result.advice
         if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result = replace(result, stored=stored, notes=(*result.notes, STORAGE_GUARANTEES))

@@ -10,7 +10,7 @@ from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import RunFailed
-from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
+from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.equality import compare
 from pipetune.measure import machine
 from pipetune.measure.shuffles import with_buffers
@@ -62,8 +62,7 @@ def diff_of(
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
         whole = compared and len(covered.rewrites) == len(plan.rewrites)
         if covered.rewrites and not whole and not _is_proven(study, covered):
-            left_out = tuple(Rejection(one.rule, one.node, _PART_DIFFERS) for one in covered.rewrites)
-            emission = Emission({}, (), (*emission.not_covered, *left_out))
+            emission = emission.rejected(covered.rewrites, _PART_DIFFERS)
         patch = replace(
             patch_of(study, emission, plan),
             shared=tuple(key for key in emission.covered if key in shared.accepted),

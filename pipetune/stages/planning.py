@@ -64,7 +64,8 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
     source, annotated = study.runner.cut.source, study.annotated_pipeline
     with study.runner.measuring():
         study.journal.report_progress("counting the elements of an epoch")
-        cardinality = count_elements(study.subject.source, limit_seconds=study.time_plan.seconds_for(ELEMENT_COUNT))
+        limit_seconds = study.time_plan.seconds_for(ELEMENT_COUNT)
+        cardinality = count_elements(study.subject.source, limit_seconds=limit_seconds, known=profile.cardinality)
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
         overheads = measure_overheads(study.cores, seconds=study.time_plan.seconds_for(RUNTIME_OVERHEADS))
         if (taking := measure_next(source.dataset.element_spec)) is not None:

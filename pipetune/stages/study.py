@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,7 @@ from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
 from pipetune.measure.runner import LockstepRunner, TensorFlowRunner
 from pipetune.pipelines import live, replay
+from pipetune.pipelines.errors import first_line
 from pipetune.probes import annotation
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.source_files import source_lines
@@ -234,6 +236,14 @@ class Study:
             examples_per_element=examples_of_batches(source.pipeline) or 1.0,
             seed=self.settings.seed,
             compare_seconds=OTHERS_COMPARISON_SECONDS,
+        )
+
+    def note_error(self, what: str, error: Exception) -> None:
+        """Notes that a part of the analysis has ended with an error; its traceback goes into the log."""
+        traceback.print_exception(error)
+        self.journal.add_notes(
+            f"{what} ({type(error).__name__}: {first_line(error)}). What was found before is complete. "
+            "Please report the traceback in the log."
         )
 
     def store_load(self) -> None:

@@ -56,6 +56,13 @@ def test_rows_of_a_table_are_counted(tmp_path: Path) -> None:
     assert count_elements(live.read(rows.map(tf.add).batch(5)), limit_seconds=60) == {"n0": 23, "n1": 23, "n2": 5}
 
 
+def test_what_was_counted_before_is_not_read_again(lines: Any, tmp_path: Path) -> None:
+    source = live.read(lines.batch(5))
+    known = count_elements(source, limit_seconds=60)
+    (tmp_path / "lines").write_text("line\n" * 2)
+    assert count_elements(source, limit_seconds=60, known=known) == known == {"n0": 23, "n1": 5}
+
+
 def test_elements_of_generators_are_counted_in_limited_time() -> None:
     def numbers(count: int) -> Any:
         return Dataset.from_generator(lambda: iter(range(count)), output_signature=tf.TensorSpec([], tf.int64))
