@@ -166,6 +166,9 @@ class InputRelay:
         passing_on = requested.map(tf.autograph.experimental.do_not_convert(take), synchronous=True)
         options = tf.data.Options()
         options.autotune.enabled = False  # there is nothing to tune, and each iterator would have a thread for that
+        # Of a dataset that is not optimized at all, the iterator of a strategy frees what its thread still reads, and
+        # the process crashes (TensorFlow 2.21, `~MultiDeviceIterator` in multi_device_iterator_ops.cc).
+        options.experimental_optimization.noop_elimination = True
         self.dataset = windows.without_optimizations(passing_on).with_options(options)
 
     def close(self) -> None:

@@ -144,3 +144,38 @@ def test_releasing_ends_with_the_context_even_after_an_error() -> None:
         if thread.name == "pipetune-release":
             thread.join(60)
     assert threading.active_count() <= before
+
+
+FREED_BY_STRATEGY = """
+    import time
+    import tensorflow as tf
+    from pipetune.timing.iterators import free_iterators, shortened_pauses
+    from pipetune.timing.steps import InputRelay
+
+    def slow(number):
+        time.sleep(0.05)
+        return number
+
+    strategy, memory = tf.distribute.MirroredStrategy(), []
+    data = tf.data.Dataset.range(100).map(lambda number: tf.numpy_function(slow, [number], tf.int64))
+    data = data.map(lambda number: tf.ensure_shape(number, [])).batch(1)
+    with shortened_pauses():
+        for _ in range(20):
+            relay = InputRelay(data)
+            iterator = iter(strategy.experimental_distribute_dataset(relay.dataset))
+            next(iterator)
+            next(iterator)
+            del iterator  # while a thread of its own waits for an element
+            memory += [tf.data.Dataset.range(5).batch(2) for _ in range(60)]
+            time.sleep(0.1)
+            relay.close()
+            free_iterators()
+"""
+
+
+@pytest.mark.exhaustive
+def test_strategy_reads_relay_while_it_is_freed() -> None:
+    """Of a dataset without any optimization it reads what is freed by then: every second such process crashed."""
+    script = textwrap.dedent(FREED_BY_STRATEGY)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
