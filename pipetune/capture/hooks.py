@@ -152,7 +152,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
                     script.training_use.readings.add(self._pipetune_reading)
                 return element
             if alike:  # a loop may read several datasets of one call in turn
-                script.streams_alike.add(id(self._pipetune_dataset))
+                script.reads_streams_alike = True
         element = self._take()
         self._pipetune_use.elements += 1
         return element

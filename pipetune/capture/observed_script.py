@@ -99,7 +99,7 @@ class ObservedScript:
         self._built_before: weakref.WeakSet[Any] = weakref.WeakSet()  # datasets that there were when training began
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
         self.distributed: weakref.WeakSet[Any] = weakref.WeakSet()  # what strategies have made of datasets
-        self.streams_alike: set[int] = set()  # ids of other datasets of the call that windows have read
+        self.reads_streams_alike = False  # whether windows have read other datasets of the call
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Replaces a method by a call of `around`, which gets this object, the method, and what it was called with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipetune.core.edits import CONSENT_OF_CLASS, Consent, Safety
+from pipetune.core.edits import Consent
 from pipetune.core.errors import did_you_mean
 
 
@@ -46,14 +46,10 @@ class Settings:
     seed: int = 0
     out: str = ""
 
-    def permits(self, safety: Safety, needs: frozenset[Consent], *, randomness_fixed: bool) -> bool:
-        """Whether a rewrite of this safety class, which needs `needs` in addition, may enter the plan.
-
-        `randomness_fixed`: the script sets a seed.
-        """
-        own = CONSENT_OF_CLASS.get(safety)
-        free = own is None or (safety is Safety.STATISTICAL and not randomness_fixed)
-        return needs <= self.allow and (free or own in self.allow)
+    def missing(self, consents: frozenset[Consent], *, randomness_fixed: bool) -> frozenset[Consent]:
+        """Returns which of a rewrite's consents are not given; other draws need one only if the script sets a seed."""
+        free = frozenset() if randomness_fixed else frozenset({Consent.STATISTICAL})
+        return consents - self.allow - free
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,7 @@ def compare(
     elements: int = 256,
     time_limit_seconds: float = 20.0,
     seed: int = 0,
+    filtered: Mapping[str, float] | None = None,
 ) -> Comparison:
     """Checks whether `edited` yields what the original pipeline yields, as strictly as `safety` requires.
 
@@ -145,6 +146,7 @@ def compare(
         elements: number of source elements to compare with; more are used if batches and skips need them.
         time_limit_seconds: approximate limit for drawing elements; the elements compared by then count.
         seed: seed of the pinned random draws.
+        filtered: id of a filter -> elements it takes per element it passes on, as far as that was measured.
 
     Returns:
         The completed checks. `Comparison.equal` says that none failed, `Comparison.proven` that values and whole epochs
@@ -164,7 +166,7 @@ def compare(
         datasets,
         safety,
         options=options,
-        limits=ComparisonLimits(elements, time_limit_seconds, seed),
+        limits=ComparisonLimits(elements, time_limit_seconds, seed, filtered or {}),
     )
     return replace(found, notes=(*notes, *found.notes))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +27,7 @@ from pipetune.pipelines.replay import replay
 
 _EXPANDING_ELEMENTS = 4  # source elements taken if each one becomes many downstream (file names)
 _MIN_COPIES = 48  # source elements in the randomness check, at least
+_MAX_COPIES = 20_000  # of a part of an element, by judgement
 MAX_RECORDED_BYTES = 256e6  # of recorded or kept elements, by judgement: more takes memory from the script
 _MAX_REPEATS = 1000  # of a small source, by judgement: each repetition restarts the pipeline upstream of the repeat
 _PASSING_ON = frozenset({"cache", "prefetch", "repeat", "shuffle", "with_options"})  # batches, whatever their sizes
@@ -44,6 +45,7 @@ class ComparisonLimits:
     elements: int  # source elements, at least
     seconds: float  # approximate time limit
     seed: int = 0  # of the pinned random draws
+    filtered: Mapping[str, float] = field(default_factory=dict)  # id of a filter -> elements in per element out
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,19 @@ class PairedRuns:
         self.notes: list[str] = []
         shared = sharing.frontier(*sides)
         drawn = {*shared, *sharing.cut_points(*sides, shared)}
+        # Where batches keep their remainder, the few elements that filters pass on are compared in these.
+        dropping = any(node.argument("drop_remainder") for node in sides[0].pipeline if node.op in sample.BATCHING)
+        filtered = limits.filtered if dropping else {}
         self.needed, self._least = (
             max(
-                sample.elements_needed(sides[0].live, side.pipeline, drawn, minimum=minimum, full_batches=full_batches)
+                sample.elements_needed(
+                    sides[0].live,
+                    side.pipeline,
+                    drawn,
+                    minimum=minimum,
+                    full_batches=full_batches,
+                    filtered=filtered,
+                )
                 for side in sides
             )
             for minimum, full_batches in ((limits.elements, 2), (2, 1))
@@ -144,14 +156,15 @@ class PairedRuns:
             CannotCompare: a source whose elements overtake each other cannot be serialized.
             CannotPin: nor be read in order.
         """
-        original = self.sides[0]
-        for name, passes in sharing.frontier(*self.sides).items():
+        original, shared = self.sides[0], sharing.frontier(*self.sides)
+        for left, (name, passes) in zip(range(len(shared), 0, -1), shared.items(), strict=True):
             dataset = original.live.datasets[name]
             works = (*original.pipeline.upstream(name), original.pipeline[name])
             if any(node.argument("deterministic") is False for node in works):  # read as it is compared: in order
                 endless = PinningOptions(infinite_repeat_count=_MAX_REPEATS)
                 dataset = self.pin(_serialize(dataset, recordings.PassCounter()), endless).dataset
-            recording = self._record(dataset, name, passes=passes, until_share=until_share)
+            until = self.elapsed + (until_share - self.elapsed) / left  # one long dataset leaves time for the others
+            recording = self._record(dataset, name, passes=passes, until_share=until)
             self.recordings[name] = recording
             title = original.pipeline[name].title
             amount = f"{len(recording)} elements: {recording.covered_part}"
@@ -408,13 +421,17 @@ class PairedRuns:
     def _build(self, passes: Sequence[recordings.PassCounter], *, copies: bool) -> tuple[Any, Any]:
         sources = [(name, one, self._selection(name, one, copies=copies)) for name, one in self.recordings.items()]
         if copies:
-            same = recordings.copies_of(0, self.copy_count)
-            sources += [(name, one, same) for name, one in self._recorded_downstream()]
+            batches = [node for node in self.sides[0].pipeline if node.op in sample.BATCHING]
+            dropping = any(node.argument("drop_remainder") for node in batches)
+            parts = math.prod(sample.batch_sizes(batches)) if dropping else 1  # all words in a batch of blocks of them
+            count = max(self.copy_count, min(parts + parts // 4, _MAX_COPIES))
+            sources += [(name, one, recordings.copies_of(0, count)) for name, one in self._recorded_downstream(count)]
         given, given_other = (
             {name: recordings.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
         )
         cut = self.copy_count if copies else self.count
-        cuts = {} if self.whole_epochs else dict.fromkeys(sharing.cut_points(*self.sides, self.recordings), cut)
+        points = [] if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings)
+        cuts = {name: cut * sharing.draws_per_element(self.sides[0].pipeline, name) for name in points}
         numbers, rows = self._gathered_rows(copies=copies)
         one, other = ({node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in self.sides)
         try:
@@ -445,14 +462,15 @@ class PairedRuns:
         """Returns the largest number of elements up to `count` whose last batch is as the comparison needs it."""
         return sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
 
-    def _recorded_downstream(self) -> Iterator[tuple[str, recordings.RecordedElements]]:
-        """Yields one element of each operator upstream of all draws: rows of copies then differ only by their draws."""
+    def _recorded_downstream(self, count: int) -> Iterator[tuple[str, recordings.RecordedElements]]:
+        """Yields one element, to be copied, of each operator upstream of all draws: only these tell copies apart."""
         for name in sharing.expanded_without_draws(*self.sides):
             first = recordings.record(
                 self.sides[0].live.datasets[name].take(1), count=1, deadline=self.time_at(1.2), max_bytes=1
             )
             if len(first):
-                yield name, first
+                small = count * elements.element_bytes(first.passes[0][0]) <= _MAX_GRAPH_BYTES
+                yield name, recordings.stacked(first) if small else first
 
     def _gathered_rows(self, *, copies: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Returns datasets of the indices, and of the served rows, for arrays whose rows the candidate gathers.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from pipetune.core.edits import Safety
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_operators
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import EqualityCheck
 from pipetune.equality import generated_inputs, sharing
 from pipetune.equality.elements import EPOCHS, DrawnElements, RowCounter, is_error, randomness_check
@@ -157,15 +156,13 @@ class EqualityProof:
         """Returns for each shuffle whether its order is of no account, so that all epochs may be compared in one order.
 
         That is so in chains where a shuffle of all elements downstream draws every order anew (`settled_operators`): a
-        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this, or where the
-        shuffles are not all in one chain, so that those of the graphs could be others.
+        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this.
         """
-        chains = all(_shuffles_in_one_chain(side.pipeline) for side in self._runs.sides)
-        if self._runs.safety == Safety.EXACT or not chains:
+        if self._runs.safety == Safety.EXACT:
             return ()
         settled = [settled_operators(side.pipeline) for side in self._runs.sides]
         fixed, other = (
-            tuple(node.id in ids for node in side.pipeline if node.op == "shuffle")
+            tuple(name in ids for name in _shuffles_in_turn(side.pipeline))
             for side, ids in zip(self._runs.sides, settled, strict=True)
         )
         if fixed != other or not any(fixed):
@@ -471,6 +468,13 @@ def _elements(count: int) -> str:
     return f"{count} element{'s' if count != 1 else ''}"
 
 
-def _shuffles_in_one_chain(pipeline: Pipeline) -> bool:
-    shuffles = [node for node in pipeline if node.op == "shuffle"]
-    return all(one in pipeline.upstream(other.id) for one, other in pairwise(shuffles))
+def _shuffles_in_turn(pipeline: Pipeline) -> list[str]:
+    """Returns the ids of the shuffles as the graph of a dataset has them: input by input, and each as often as read."""
+
+    def in_turn(node: Node) -> Iterator[str]:
+        for name in node.inputs:
+            yield from in_turn(pipeline[name])
+        if node.op == "shuffle":
+            yield node.id
+
+    return list(in_turn(pipeline.output))

@@ -25,7 +25,13 @@ _MAX_ROWS = 200_000
 
 
 def elements_needed(
-    source: live.LivePipeline, pipeline: Pipeline, names: Iterable[str], *, minimum: int, full_batches: int = 2
+    source: live.LivePipeline,
+    pipeline: Pipeline,
+    names: Iterable[str],
+    *,
+    minimum: int,
+    full_batches: int = 2,
+    filtered: Mapping[str, float] | None = None,
 ) -> int:
     """Returns how many elements operators must yield for some full batches, a partial one and output past skips.
 
@@ -36,10 +42,11 @@ def elements_needed(
         pipeline: that of `source`, or an edited form of it.
         names: ids of the operators whose elements are recorded or cut; ids that `pipeline` does not have are ignored.
         minimum: lower bound of the result.
+        filtered: id of a filter -> elements it takes per element it passes on; it passes on all where that is unknown.
     """
     names = [name for name in names if name in pipeline]
     required = _required_elements(
-        source, pipeline, {pipeline.output.id: full_batches + 1 if batch_sizes(pipeline) else minimum}
+        source, pipeline, {pipeline.output.id: full_batches + 1 if batch_sizes(pipeline) else minimum}, filtered or {}
     )
     minimum = max([minimum, *(elements_for_two_windows(source, pipeline, name) for name in names)])
     rows_in_memory = names and all(pipeline[name].op == "from_tensor_slices" for name in names)
@@ -50,15 +57,17 @@ def elements_needed(
 def elements_for_two_windows(source: live.LivePipeline, pipeline: Pipeline, name: str) -> int:
     """Returns how many elements of operator `name` fill two of the largest windows or groups downstream; at least 1."""
     grouping = [node.id for node in pipeline.downstream(name) if node.op in ("window", "group_by_window")]
-    return max([1, *(_required_elements(source, pipeline, {node_id: 2}).get(name, 0) for node_id in grouping)])
+    return max([1, *(_required_elements(source, pipeline, {node_id: 2}, {}).get(name, 0) for node_id in grouping)])
 
 
-def _required_elements(source: live.LivePipeline, pipeline: Pipeline, ends: Mapping[str, int]) -> dict[str, int]:
+def _required_elements(
+    source: live.LivePipeline, pipeline: Pipeline, ends: Mapping[str, int], filtered: Mapping[str, float]
+) -> dict[str, int]:
     """Returns how many elements each operator upstream of `ends` must yield for the given number at each end."""
     needed = dict(ends)
     for node in reversed(pipeline.nodes):
         if node.id in needed:
-            given = _elements_consumed(node, needed[node.id], source)
+            given = _elements_consumed(node, math.ceil(needed[node.id] * filtered.get(node.id, 1.0)), source)
             for name in node.inputs:
                 needed[name] = max(needed.get(name, 0), given)
     return needed

@@ -240,6 +240,23 @@ def cut_points(original: ComparedPipeline, candidate: ComparedPipeline, recorded
     ]
 
 
+def draws_per_element(pipeline: Pipeline, source: str) -> int:
+    """Returns how many elements of a source to draw per element of the others: 1, but more if it chooses among them.
+
+    As in `sample_from_datasets`, which draws two seeds per element of the output: of half as many draws it would end
+    early, and of an odd number with an error.
+    """
+    draws = 1
+    for node in pipeline.downstream(source):
+        size = node.argument("batch_size") if node.op == "batch" else None
+        draws *= size if isinstance(size, int) else 1
+        if node.op == "choose":
+            first = node.inputs[0]
+            chooses = source in (first, *(above.id for above in pipeline.upstream(first)))
+            return draws * (len(node.inputs) - 1) if chooses else 1
+    return 1
+
+
 def expands_after_cache(pipeline: Pipeline, node_id: str) -> bool:
     """Whether elements become many downstream of a cache: cut there, the cache would never be read to its end."""
     return any(_cached_upstream(pipeline, node.id) for node in _expanding_downstream(pipeline, node_id))

@@ -168,7 +168,13 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
 
 
 _CUTS = ("take", "skip")
-_FIXED = "or shuffle with reshuffle_each_iteration=False."
+
+
+def _without_reshuffling(shuffle: Node) -> str:
+    """The end of a hint; a function that shuffles what it reads, such as `make_csv_dataset`, has its own argument."""
+    if shuffle.location is None or shuffle.location.method == "shuffle":
+        return ", or shuffle with reshuffle_each_iteration=False."
+    return f": turn off the one of {shuffle.location.method}, and shuffle behind it."
 
 
 def find_validation_leaks(training: DatasetUse, others: Sequence[DatasetUse]) -> Iterator[Finding]:
@@ -190,7 +196,7 @@ def find_validation_leaks(training: DatasetUse, others: Sequence[DatasetUse]) ->
                 shuffle,
                 "The data is reshuffled each epoch and then split by take/skip: the model is trained on "
                 "validation examples.",
-                f"Split before the shuffle, {_FIXED}",
+                f"Split before the shuffle{_without_reshuffling(shuffle)}",
             )
             return
 
@@ -228,7 +234,7 @@ def find_changing_subsets(training: DatasetUse) -> Iterator[Finding]:
             take,
             f"take({take.cardinality}) follows a shuffle that reshuffles each epoch: every epoch trains on a "
             f"different {take.cardinality:,} of {has:,} elements.",
-            f"For the same elements in every epoch, take before the shuffle, {_FIXED}",
+            f"For the same elements in every epoch, take before the shuffle{_without_reshuffling(shuffle)}",
         )
 
 

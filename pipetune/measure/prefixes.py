@@ -153,6 +153,8 @@ def cut(
         for name in node.inputs:
             cached = any(above.op == "cache" for above in pipeline.upstream(node.id))
             ratio = _known_ratio(node, pipeline[name], endless=cached)
+            if ratio is None and node.op == "choose":
+                ratio = _ratio_in_profile(operators.get(node.id), operators.get(name))
             if ratio is not None:
                 prefixes.ratios[node.id, name] = ratio
     return prefixes
@@ -253,6 +255,16 @@ def plain_options(dataset: Any) -> Any:
     plain.experimental_slack = False
     plain.experimental_warm_start = False
     return dataset.options().merge(plain)
+
+
+def _ratio_in_profile(chooser: OperatorProfile | None, input_: OperatorProfile | None) -> float | None:
+    """Returns the elements taken from one of the datasets chosen from, per element; None if they were not counted.
+
+    A count of its own would end before each of them has been chosen often: it begins while their buffers are filled.
+    """
+    if chooser is None or input_ is None or not chooser.elements or input_.elements is None:
+        return None
+    return input_.elements / chooser.elements
 
 
 def _known_ratio(node: Node, input_node: Node, *, endless: bool) -> float | None:

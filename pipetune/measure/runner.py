@@ -231,12 +231,15 @@ class TensorFlowRunner:
             division = tuple(replica_check(strategy, self.dataset(plan))) if strategy is not None else ()
             if not all(check.equal for check in division):  # known without any element
                 return Comparison(plan.safety, division, elements=0, epochs=0)
+            measured = self.profile.operators if self.profile is not None else ()
+            filters = {node.id for node in self.source.pipeline if node.op == "filter"}
             found = compare.compare(
                 self.source,
                 _without_device_copies(self.edited(plan), self.source.pipeline),
                 plan.safety,
                 seed=self.seed,
                 time_limit_seconds=self.compare_seconds,
+                filtered={one.node: one.ratio for one in measured if one.node in filters and one.ratio is not None},
             )
             return replace(found, checks=(*found.checks, *division)) if found.equal else found
 

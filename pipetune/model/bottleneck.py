@@ -295,10 +295,12 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, c
 
 
 def _named(node: Node) -> str:
-    """Operator, file name and line; the folder would be too long for a sentence."""
+    """Operator, the call that makes it, file name and line; the folder would be too long for a sentence."""
     if node.location is None:
         return node.title
-    return f"{node.title} ({PurePath(node.location.file).name}:{node.location.line})"
+    method = node.location.method
+    within = "" if method in ("", "apply", node.op) else f" of {method}"  # of several operators, as `list_files`
+    return f"{node.title}{within} ({PurePath(node.location.file).name}:{node.location.line})"
 
 
 def core_count(cores: float) -> str:

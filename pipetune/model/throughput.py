@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,7 @@ class ThroughputPrediction:
     rate: float  # elements of the output per second
     bound: Bound
     nodes: tuple[str, ...]  # operators that bind; all with a cost if the cores bind
-    bottleneck: str | None  # the costliest of them
+    bottleneck: str | None  # the costliest of them; if the cores bind, of the costliest call
     segments: tuple[Segment, ...]
     cpu_seconds: float  # per element of the output, all operators
     cores_rate: float  # the rate if all available cores were busy with it
@@ -122,7 +123,11 @@ def predict(
         return ThroughputPrediction(float("inf"), Bound.CORES, (), None, segments, 0.0, float("inf"))
     rate, bound, nodes = min(bounds, key=lambda entry: entry[0])
     costs = {part.node: part.cpu_seconds if bound is Bound.CORES else part.seconds for part in work}
-    bottleneck = max(nodes, key=lambda name: costs.get(name, 0.0), default=None)
+    calls = {name: (pipeline[name].location or name, pipeline[name].op) for name in nodes}
+    of_call = defaultdict[object, float](float)  # one call may make an operator of each of several datasets
+    for name, call in calls.items() if bound is Bound.CORES else ():
+        of_call[call] += costs.get(name, 0.0)
+    bottleneck = max(nodes, key=lambda name: (of_call[calls[name]], costs.get(name, 0.0)), default=None)
     return ThroughputPrediction(rate, bound, nodes, bottleneck, segments, cpu_seconds, cores_rate)
 
 

@@ -46,7 +46,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if candidate is not None and candidate.is_shown:
         assert candidate.patch is not None
         apply = shell("pipetune", "apply", *apply_words(session, candidate.patch))
-        unproven = Fact(apply, "apply the patch although it is not proven")
+        which = "the patch for training, not the one shown," if patch and patch.diff else "the patch"
+        unproven = Fact(apply, f"apply {which} although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
     approvals = list(_asking(session)) if script else []
     steps += [*approvals, *again] if asks_for_approval(session) else [*again, *approvals]
@@ -71,9 +72,10 @@ def _asking(session: Session) -> Iterator[Fact]:
 
 
 def _with_gain(offer: OptionalRewrite) -> str:
-    """The rule of what needs approval, and what it gained where that was measured: "cache (6.0x)"."""
+    """The rule of what needs approval, and what it gained where that was shown to be a gain: "cache (6.0x)"."""
     rule = offer.rewrite.rule
-    return rule if offer.gain is None else f"{rule} ({interval(offer.gain, words.ratio).short})"
+    shown = offer.gain is not None and offer.gain.low > 1
+    return f"{rule} ({interval(offer.gain, words.ratio).short})" if shown else rule
 
 
 def report_step(session: Session) -> Fact | None:
@@ -123,7 +125,7 @@ _SETTLED = frozenset({SessionOutcome.NOT_INPUT_BOUND, SessionOutcome.FAILED})  #
 def answer(session: Session, places: Places, headline: Headline, times: StepTimes) -> Iterator[Block]:
     """The blocks that stand above everything else."""
     forest = _forest(session, headline)
-    yield Claim(headline.kind, headline.big, headline.note, headline.sentence, headline.speedup, forest)
+    yield Claim(headline.kind, headline.big, headline.note, headline.sentence, headline.speedup, forest, headline.step)
     for detail in headline.details:
         if "\n" in detail.strip():
             yield Listing(detail.strip("\n"), "Error of the script")

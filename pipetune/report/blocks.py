@@ -140,6 +140,7 @@ class Claim:
     sentence: str
     gain: Figure
     forest: Forest | None = None
+    step: str = "step"  # what the time beside it is the time of
 
 
 @dataclass(frozen=True)

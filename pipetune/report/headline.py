@@ -54,6 +54,7 @@ class Headline:
     details: tuple[str, ...] = ()
     note: str = ""
     speedup: Figure = field(default_factory=Figure)  # of training
+    step: str = "step"  # what the time beside it is the time of
 
 
 def headline(session: Session, places: Places) -> Headline:
@@ -98,7 +99,8 @@ def _of_validation(session: Session, sentence: str, training: Headline) -> Headl
     assert session.validation is not None
     gain = interval(session.validation.input_speedup, words.ratio)
     details = (f"{training.big} for training. {training.sentence}", *training.details)
-    return replace(training, big=gain.short, note="faster validation", sentence=sentence, details=details)
+    note, step = "faster validation", "training step"
+    return replace(training, big=gain.short, note=note, sentence=sentence, details=details, step=step)
 
 
 def validation_sentence(session: Session) -> str:
@@ -115,8 +117,10 @@ def validation_sentence(session: Session) -> str:
     if share:
         speedup = session.training.speedup if trains and session.training is not None else None
         faster = speedup.median if speedup is not None else 1.0  # training is, by the same patch
-        after = words.percent(validation_share(share, training=gain.median / faster))
-        text += f" and takes {after} of the time for training and validation instead of {words.percent(share)}"
+        after = validation_share(share, training=gain.median / faster)
+        if after < share:  # training may have gained more
+            text += f" and takes {words.percent(after)} of the time for training and validation"
+            text += f" instead of {words.percent(share)}"
     cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
     first = ", from the second pass on: the first one fills the cache" if cached else ""
     alone = "" if trains else " The patch is for validation alone."

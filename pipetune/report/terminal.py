@@ -130,7 +130,7 @@ def _claim(claim: blocks.Claim, answer: blocks.Section) -> Iterator[RenderableTy
         shown = number if after.endswith(f" {unit}") else current
         line.append(unit_text(f"    {shown} to {after} per step", "bold"))
     elif current:
-        line.append(unit_text(f"    {current} per step", "dim"))
+        line.append(unit_text(f"    {current} per {claim.step}", "dim"))
     if claim.gain.known and claim.gain.span:
         line.append(unit_text(f"    ({claim.gain.span}; {claim.gain.basis.partition(',')[0]})", "dim"))
     yield line

@@ -390,8 +390,18 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
         if best.size_bytes > available_cache_bytes(context):
             yield suggest_saved_dataset(context, best, rule=NAME)
             yield _rewrite(context, best, to_file=True)
-    for place in _with_other_branches(context, select_for_trial(_fitting(context, places), most=most), places):
+    chosen = select_for_trial(_fitting(context, places), most=most)
+    if chosen and _in_repeated_call(context.pipeline, chosen[0]):
+        outside = [place for place in _fitting(context, places) if not _in_repeated_call(context.pipeline, place)]
+        chosen += [place for place in select_for_trial(outside, most=1) if place not in chosen]
+    for place in _with_other_branches(context, chosen, places):
         yield _rewrite(context, place, to_file=False)
+
+
+def _in_repeated_call(pipeline: Pipeline, place: CachePosition) -> bool:
+    """Whether the call that makes an operator makes others too, as in a loop: source can rarely tell them apart."""
+    here = place.node.location
+    return here is not None and sum(node.location == here for node in pipeline) > 1
 
 
 def _with_other_branches(
@@ -477,20 +487,21 @@ RULE = Rule(
         "Only if every upstream operator yields the same elements in every epoch: never after a random op, a function "
         "that reads a variable or a mutable table, a side effect, a repeat that cannot move after the cache, an "
         "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after "
-        "a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may "
-        "`break` before one pass, not before take (unless it takes more than one pass), take_while or a choice "
-        "between datasets that do not repeat endlessly, not before a zip with data that may end first, not before a "
-        "batch, or another operator that loses others with an element that fails, and an ignore_errors, not if the "
-        "script is known to train for one epoch, not behind what the loop that reads the data builds again in each "
-        "iteration, and not of a file that the script writes again while it trains. Only if the price (elements times "
-        "bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no other "
-        "place beats in both time saved and memory used, and one in each of up to three other datasets that a zip "
-        "joins. Places that a loop builds in each iteration give way to one in front of the loop that saves nearly as "
-        "much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a file "
-        "cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the pipeline. "
-        "A cache after Python functions or generators requires --allow python-cache: nobody can read from them that "
-        "they return the same in every epoch; none is proposed after those that gave other elements when they were "
-        "read again. If other pipelines share the branch, the rewrite says so."
+        "a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may `break` "
+        "before one pass, not before take (unless it takes more than one pass), take_while or a choice between "
+        "datasets that do not repeat endlessly, not before a zip with data that may end first, not before a batch, or "
+        "another operator that loses others with an element that fails, and an ignore_errors, not if the script is "
+        "known to train for one epoch, not behind what the loop that reads the data builds again in each iteration, "
+        "and not of a file that the script writes again while it trains. Only if the price (elements times bytes) is "
+        "known and below the memory limit. Of the remaining places, up to three are tried that no other place beats in "
+        "both time saved and memory used, and one in each of up to three other datasets that a zip joins. Where the "
+        "call that makes the best place makes other operators, too, as in a loop over functions, so is the best place "
+        "elsewhere. Places that a loop builds in each iteration give way to one in front of the loop that saves nearly "
+        "as much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a "
+        "file cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the "
+        "pipeline. A cache after Python functions or generators requires --allow python-cache: nobody can read from "
+        "them that they return the same in every epoch; none is proposed after those that gave other elements when "
+        "they were read again. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles (that of `list_files`, too) and repeats "

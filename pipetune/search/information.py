@@ -8,7 +8,6 @@ from dataclasses import replace
 from pipetune.core.edits import Plan, Rewrite, SetArgument
 from pipetune.core.results import Interval, Outcome, RunFailed, Trial
 from pipetune.core.session import OptionalRewrite
-from pipetune.core.settings import Settings
 from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.composing import structural
 from pipetune.search.meter import rate_from
@@ -45,9 +44,10 @@ def measure_baselines(state: SearchState) -> None:
             state.rates[name] = rate_from(arm.taken)
 
 
-def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
+def missing_consent(rewrite: Rewrite, state: SearchState) -> str:
     """What to add to the command line so that `rewrite` may enter the plan: "--allow reorder,file-cache"."""
-    return "--allow " + ",".join(sorted(consent.value for consent in rewrite.consents - settings.allow))
+    missing = state.settings.missing(rewrite.consents, randomness_fixed=state.randomness_fixed)
+    return "--allow " + ",".join(sorted(consent.value for consent in missing))
 
 
 def measure_offers(state: SearchState) -> list[OptionalRewrite]:
@@ -79,7 +79,7 @@ def _offer_with_consent(
     rewrite: Rewrite, state: SearchState, *, waiting: int, expected: float | None
 ) -> OptionalRewrite | None:
     """With what it gains; where no time is left with what the model expects, if that is a gain."""
-    consent, began = missing_consent(rewrite, state.settings), state.meter.clock.now()
+    consent, began = missing_consent(rewrite, state), state.meter.clock.now()
     pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
     if not pairs:
         gains = expected is None or expected >= 1 + _SAME

@@ -150,7 +150,7 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
     still = {one.key for one in waiting(state) if is_worth_a_race(one, state)} | set(state.raced)
     left = {one.key for one in state.left()}
     skipped = not_run(state)
-    asking = {one.key: missing_consent(one, state.settings) for one in state.asking}
+    asking = {one.key: missing_consent(one, state) for one in state.asking}
     shapes_offered = {shape_of(one) for one in state.asking if one.key in offered}
     shapes_tried = {shape_of(one) for one in structural(state.granted)}  # or ruled out, and numbers with them
     groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}

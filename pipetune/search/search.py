@@ -260,16 +260,16 @@ def _candidate(plan: Plan, gain: Evidence, state: SearchState) -> Candidate:
 def _worth_keeping(plan: Plan, state: SearchState) -> Evidence | None:
     """Returns what is known of the gain of a plan; None if it hardly gains, or races of others contradict it.
 
-    Of a plan that was not raced itself less is known than of one that was. A part gains no more than a raced plan with
-    more in it, unless the rest is predicted to lose; and a plan gains no more than a raced part of it together with
-    what the rest is expected to add to that.
+    Of a plan less is known than of one that was raced for longer. A part gains no more than such a plan with more in
+    it, unless the rest is predicted to lose; and a plan gains no more than such a part of it together with what the
+    rest is expected to add to that.
     """
     gains, gain = state.gains, state.gains.attainable(plan)
     raced = [one.plan for one in state.trials if one.kind == "search" and len(one.ratios) >= FEWEST_PAIRS]
     if gain.probability < NOTHING_BELOW:
         return None
-    if any(other.key == plan.key for other in raced):
-        return gain
+    pairs = {key: len(ratios) for (key, over), ratios in gains.pairs.items() if over == state.base.key}
+    raced = [other for other in raced if pairs.get(other.key, 0) > pairs.get(plan.key, 0)]
     keys = {one.key for one in plan.rewrites}
     for other in raced:
         others = {one.key for one in other.rewrites}

@@ -122,7 +122,7 @@ class SearchState:
         self.failure = ""  # why something could not be run, which has ended the search
 
         # Which rewrites are in play.
-        permitted = [one for one in self.candidates if settings.permits(one.safety, one.needs, randomness_fixed=fixed)]
+        permitted = [one for one in self.candidates if not settings.missing(one.consents, randomness_fixed=fixed)]
         self.asking = [one for one in self.candidates if one not in permitted]  # measured as offers only
         self.inside = [one for one in permitted if one.only_training]  # to be measured inside training steps only
         self.granted = [one for one in permitted if not one.only_training]

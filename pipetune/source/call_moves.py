@@ -259,7 +259,9 @@ def _restrict_to_conditions(
     return replace(draft, conditional_functions=(*draft.conditional_functions, more))
 
 
-def restrict_cache(draft: Draft, edit: Insert, current: Pipeline, *, stack: Sequence[CallSite] = ()) -> Draft:
+def restrict_cache(
+    draft: Draft, edit: Insert, current: Pipeline, *, stack: Sequence[CallSite] = (), undecided: bool = False
+) -> Draft:
     """Records in the draft that an operator, if it is a cache, is to be written only where it keeps no other draws.
 
     In a run that takes a branch above it that was skipped, such as one that augments, it might keep the draws there.
@@ -267,6 +269,7 @@ def restrict_cache(draft: Draft, edit: Insert, current: Pipeline, *, stack: Sequ
     Args:
         current: the pipeline before the cache is inserted.
         stack: the call at which it is written, and those around it, if that is not the call of `edit.after`.
+        undecided: whether conditions that literals decide are left out, because only these calls get the cache.
 
     Raises:
         CannotExpress: the branch is not in the function around the call, so that no version can be kept for it, or its
@@ -280,7 +283,7 @@ def restrict_cache(draft: Draft, edit: Insert, current: Pipeline, *, stack: Sequ
     if call is None:
         raise CannotExpress("The call at which the cache would be written is not known.")
     refuse_skipped_elsewhere(draft, stack, [*(one.id for one in current.upstream(edit.after)), edit.after])
-    conditions = skipped_conditions(draft, file, call, stack=stack[1:])
+    conditions = skipped_conditions(draft, file, call, stack=stack[1:], undecided=undecided)
     if conditions and tree.around(call, cst.FunctionDef) is None:
         if skipped_conditions(draft, file, call, undecided=True):
             raise CannotExpress("Above the cache is a condition that was false when the script ran.")

@@ -22,6 +22,7 @@ from pipetune.source.statements import (
     is_self_assignment,
     negate,
     only_binds_or_reports,
+    only_reads,
     runs_once,
     statement_of,
     variable_names,
@@ -244,11 +245,13 @@ def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: 
         return None
     if not here.alone_on_line or here.name is None or not is_self_assignment(tree, here, call):
         raise CannotExpress("The call and its new place are in different blocks.")
-    if contains_call(condition.test):
-        raise CannotExpress("The condition around the call calls a function, and may have another value later.")
+    if not only_reads(tree, condition.test):
+        raise CannotExpress("The condition around the call runs a function or assigns, and may differ later.")
     moved = moved_call(tree, call)
     tested = frozenset(variable_names(condition.test))
-    moved = MovedCall(moved.names | tested, moved.order_matters)
+    # What a list or a dictionary holds, statements in between may change.
+    looks_up = any(nodes_within(condition.test, cst.Call, cst.Subscript, cst.In, cst.NotIn))
+    moved = MovedCall(moved.names | tested, moved.order_matters or looks_up)
     body, own, outside = condition.body.body, block_index(here), there.block.index(condition)
     name, bound = here.name, bound_names(there.small) - {here.name}
     if tree.start(condition) < tree.start(there.small):

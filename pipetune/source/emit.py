@@ -431,7 +431,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
         case SetArgument():
             return _set_argument(draft, edit, current)
         case Insert():
-            return _insert(draft, edit, current)
+            return _insert(draft, edit, current, sharing=sharing)
         case Remove(node=node):
             refuse_inside_library(current, node)
             refuse_partial_change(draft, node, current)
@@ -523,9 +523,10 @@ def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
     return replace(_note_autotune(after, [text]), set_arguments={**draft.set_arguments, key: (node.id, edit.value)})
 
 
-def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
+def _insert(draft: Draft, edit: Insert, current: Pipeline, *, sharing: SharingRules) -> Draft:
     refuse_append(draft, current, edit.after)
-    draft = restrict_cache(draft, edit, current)
+    # A parameter that only the calls of this dataset set leaves nothing to a condition which these calls decide.
+    draft = restrict_cache(draft, edit, current, undecided=sharing.others_unaffected)
     tree, call = draft.lookup_position(edit.after)
     text = write_call(tree, call, edit.arguments, op=edit.op)
     values = [write_value(tree, call, value, op=edit.op, name=name) for name, value in edit.arguments.items()]

@@ -301,6 +301,17 @@ def is_builtin_without_effects(tree: SyntaxTree, call: cst.Call) -> bool:
     return kinds == {(QualifiedNameSource.BUILTIN, True)}
 
 
+def only_reads(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
+    """Whether an expression only reads: its calls are of such builtins, or `get("key")`, as of a dictionary."""
+    for call in nodes_within(value, cst.Call, without=_LATER):
+        match call:
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="get")), args=[cst.Arg(value=cst.SimpleString()), *_]):
+                continue
+        if not is_builtin_without_effects(tree, call):
+            return False
+    return not any(nodes_within(value, *EFFECTS, without=_LATER))
+
+
 def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
     """Whether a statement evaluates a call first, and exactly once; only names are read before it."""
     inner: cst.CSTNode = call

@@ -14,7 +14,7 @@ from pipetune.source.draft import CallSite, Draft, FunctionKey, Splice
 from pipetune.source.map_functions import parameters_of
 from pipetune.source.statements import variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import functions_of, has_other_definition
+from pipetune.source.user_functions import class_of_method, functions_of, has_other_definition
 from pipetune.source.version_merging import function_at, merge_versions, path_of
 
 
@@ -149,9 +149,11 @@ def _refuse_indirect_call(draft: Draft, call: CallSite, function: cst.FunctionDe
     made = tree.calls.get(call.end)
     if made is None:
         raise CannotExpress(f"{function.name.value} is called where no argument can be added.")
-    if [one.node for one in functions_of(draft, call.file, made.func)] != [function]:
+    defined = functions_of(draft, call.file, made.func)
+    if [one.node for one in defined] != [function]:
         raise CannotExpress(f"{function.name.value} is not called directly by its name.")
-    if isinstance(made.func, cst.Attribute) and has_other_definition(draft, call.file, function):
+    of_object = isinstance(made.func, cst.Attribute) and class_of_method(draft.tree(defined[0].file), function)
+    if of_object and has_other_definition(draft, call.file, function):
         raise CannotExpress(f"Several functions or methods are named {function.name.value}.")
 
 

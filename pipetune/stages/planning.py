@@ -306,8 +306,8 @@ def _with_memory(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Pla
     fitting = {rewrite.key for rewrite in propose_all(here)[0]}
     found = []
     for rewrite in propose_all(there)[0]:
-        permitted = study.settings.permits(rewrite.safety, rewrite.needs, randomness_fixed=here.randomness_fixed)
-        if permitted and rewrite.key not in fitting:
+        missing = study.settings.missing(rewrite.consents, randomness_fixed=here.randomness_fixed)
+        if not missing and rewrite.key not in fitting:
             with suppress(PipetuneError):  # it conflicts with what the plan changes
                 found.append(study.runner.edited(plan.with_rewrite(rewrite)))
     return tuple(found)

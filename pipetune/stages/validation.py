@@ -102,9 +102,8 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
         plan = Plan(pipeline.name, tuple(added))
         return added, emission_for_validation(journal.session, result, plan, inherited)
 
-    in_turn = map(emitted, choices)
-    first = next(in_turn)
-    chosen = next((one for one in itertools.chain([first], in_turn) if len(one[1].covered) == len(one[0])), first)
+    # Of places that are as good: one that the source can express, without a new parameter that its notes tell of.
+    chosen = min(map(emitted, choices), key=lambda one: (len(one[1].covered) < len(one[0]), len(one[1].notes)))
     without_own: list[list[Rewrite]] = [[]] if choices[0] and inherited.rewrites else []
     with contextlib.closing(study.input_runner(source)) as runner:
         for added, emission in itertools.chain([chosen], map(emitted, without_own)):

@@ -60,11 +60,11 @@ _NO_SIGN = (
 )
 
 
-def _other_streams(count: int, use: consumption.Consumption) -> Finding:
+def _other_streams(use: consumption.Consumption) -> Finding:
     return Finding(
         "other-streams",
-        f"The loop also reads other data that the same call makes ({count} dataset{'s' if count > 1 else ''}). It was "
-        "left unchanged while the loop was measured, and the wait for it counts as part of the steps.",
+        "The loop also reads other data that the same call makes. It was left unchanged while the loop was measured, "
+        "and the wait for it counts as part of the steps.",
         "Where a patch changes it, too, more may be gained than was measured.",
         use.file,
         use.line,
@@ -97,8 +97,8 @@ def analyze(job: Job, writer: MessageWriter) -> int:
             if note:
                 journal.add_notes(note)
             workflow.analyze(study)
-        if seen.streams_alike:
-            journal.add_findings([_other_streams(len(seen.streams_alike), use)])
+        if seen.reads_streams_alike:
+            journal.add_findings([_other_streams(use)])
         return 0
 
     def conclude(code: int, not_run: str) -> int:

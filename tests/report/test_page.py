@@ -289,8 +289,14 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
         assert f"takes {after} of the time for training and validation instead of 50 %" in " ".join(
             headline(one, Places()).details
         )
+    more = with_part(trained, "training", speedup=Interval(5.0, 4.8, 5.2, 16))  # a larger share than before
+    assert "of the time" not in " ".join(headline(more, Places()).details)
     text = summary_line(replace(changed, patch=tuned.patch))
     assert "validation: same elements; random draws come from the same distribution" in text
+    assert "per training step" in text and "the patch for training" not in text
+    likely = samples.likely()
+    beside = summary_line(replace(likely, patch=tuned.patch, datasets=(likely.datasets[0], validation)))
+    assert "apply the patch for training, not the one shown, although it is not proven" in beside
 
 
 def test_the_time_spent_adds_up():

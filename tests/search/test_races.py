@@ -11,7 +11,7 @@ from benchmarks.recorded import FakeRunner, Noise, rewrite
 from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Interval, Outcome, Prediction, Trial, Window
-from pipetune.core.session import Candidate, RejectionReason
+from pipetune.core.session import LIKELY_FROM, Candidate, RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.candidates import next_race, not_run, open_plans
 from pipetune.search.evidence import ShortWindow
@@ -233,6 +233,18 @@ def test_races_speak_for_parts_and_wholes_that_were_not_raced(raced: str, ratio:
         state.gains.pairs[plan.key, state.base.key] = ratios
     _find_candidate(state)
     assert (state.candidate.plan.key if state.candidate else None) == kept
+
+
+def test_few_pairs_of_a_plan_do_not_outweigh_many_of_its_part() -> None:
+    state = Scene("ab", runner(), expected={"a@n1": 2.0}).state()
+    many, few = (0.8, 1.05) * 8, (0.83, 1.74, 1.16)
+    for rules, outcome, ratios in (("a", Outcome.REJECTED, many), ("ab", Outcome.UNDECIDED, few)):
+        plan = state.composer.plan(rewrites(rules))
+        state.trials.append(Trial(plan, outcome, "", kind="search", ratios=ratios))
+        state.gains.pairs[plan.key, state.base.key] = ratios
+    assert state.gains.attainable(plan).probability > LIKELY_FROM
+    _find_candidate(state)
+    assert state.candidate is None
 
 
 @pytest.mark.parametrize(("outcome", "plans"), [(None, ["a@n1", "b@n1", "a@n1+b@n1"]), (Outcome.REJECTED, ["b@n1"])])

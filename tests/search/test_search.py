@@ -118,6 +118,11 @@ def test_statistical_rewrites_need_consent_where_randomness_is_fixed(fixed: bool
     found = Scene(candidates, runner({"random@n1": 1.6}), randomness_fixed=fixed).run()
     assert names(found.chosen) == expected
     assert [offer.consent for offer in found.offers] == (["--allow statistical"] if fixed else [])
+    both = replace(rewrite("both", safety=Safety.APPROXIMATE), needs=frozenset({Consent.STATISTICAL}))  # draws, too
+    scene = Scene([both], runner({"both@n1": 1.6}), randomness_fixed=fixed, allow=frozenset({Consent.APPROXIMATE}))
+    found = scene.run()
+    assert names(found.chosen) == ([] if fixed else ["both"])
+    assert [offer.consent for offer in found.offers] == (["--allow statistical"] if fixed else [])
 
 
 @pytest.mark.parametrize("shares", [True, False], ids=["shared processors", "an accelerator"])
