@@ -184,7 +184,6 @@ def first_of(iterator: Any) -> Any:
 def epoch(dataset: Any) -> list[list[int]]:
     """The first element on each worker of a new iterator of a dataset."""
     found = worker_dataset.worker_dataset_of(COORDINATOR, lambda: dataset)
-    assert found is not None
     like = iter(COORDINATOR.create_per_worker_dataset(found.dataset_function(dataset)))
     made = tensorflow_private.fetch_from_workers(COORDINATOR, first_of, found.iterator(dataset, like))
     return [numbers.tolist() for numbers in made]
@@ -320,11 +319,10 @@ def reported() -> Iterator[Answer]:
     except Exception as error:
         raised = type(tensorflow_private.unwrap_worker_error(error)).__name__
     yield "raised", raised, "LinAlgError"
-    inside = tensorflow_private.fetch_from_workers(
-        COORDINATOR, lambda: tf.constant(tensorflow_private.in_coordinator_dispatch())
-    )
+    dispatching = tensorflow_private.in_coordinator_dispatch
+    inside = tensorflow_private.fetch_from_workers(COORDINATOR, lambda: tf.constant(dispatching()))
     yield "threads", [bool(one) for one in inside], [True, True]
-    yield "here", tensorflow_private.in_coordinator_dispatch(), False
+    yield "here", dispatching(), False
     calling = COORDINATOR.create_per_worker_dataset(lambda: numbers().map(in_python))
     graph = calling._dataset_fn.graph.as_graph_def()
     at = {node.device for function in graph.library.function for node in function.node_def if node.op == "PyFunc"}

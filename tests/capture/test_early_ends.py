@@ -152,37 +152,31 @@ def ways_out(folder: Path, text: str) -> set[tuple[WayOut | None, int]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "least"),
-    [
-        ("for n, x in enumerate(data):\n    if n >= 600:\n        break\n", 600),
-        ("limit = 600\nfor n, x in enumerate(data):\n    if x and n == limit:\n        break\n", 600),
-        ("def run(steps, n=7):\n    for x in data:\n        n += 1\n        if n > steps:\n            return\n"
-         "run(600)\n", 593),
-        ("for n, x in enumerate(data):\n    if n == 600:\n        break\n    if n > 50:\n        break\n", 50),
-        ("for n, x in enumerate(data):\n    if n >= 600:\n        break\n    if x > 9:\n        break\n", 0),
-        ("for n, x in enumerate(data):\n    if n >= 600 or x > 9:\n        break\n", 0),
-        ("n = 0\nfor x in data:\n    n += 1\n    if x:\n        n += 1\n    if n >= 600:\n        break\n", 0),
-        ("for n, x in enumerate(data, 5):\n    if n >= 600:\n        break\n", 0),
-        ("for n, x in enumerate(data, start=5):\n    if n >= 600:\n        break\n", 0),
-        ("for n, x in enumerate(data):\n    if n % 600 == 0:\n        break\n", 0),
-        ("for n, x in zip(range(9), data):\n    pass\n", 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "least"), [
+    ("for n, x in enumerate(data):\n    if n >= 600:\n        break\n", 600),
+    ("limit = 600\nfor n, x in enumerate(data):\n    if x and n == limit:\n        break\n", 600),
+    ("def run(steps, n=7):\n    for x in data:\n        n += 1\n        if n > steps:\n            return\n"
+     "run(600)\n", 593),
+    ("for n, x in enumerate(data):\n    if n == 600:\n        break\n    if n > 50:\n        break\n", 50),
+    ("for n, x in enumerate(data):\n    if n >= 600:\n        break\n    if x > 9:\n        break\n", 0),
+    ("for n, x in enumerate(data):\n    if n >= 600 or x > 9:\n        break\n", 0),
+    ("n = 0\nfor x in data:\n    n += 1\n    if x:\n        n += 1\n    if n >= 600:\n        break\n", 0),
+    ("for n, x in enumerate(data, 5):\n    if n >= 600:\n        break\n", 0),
+    ("for n, x in enumerate(data, start=5):\n    if n >= 600:\n        break\n", 0),
+    ("for n, x in enumerate(data):\n    if n % 600 == 0:\n        break\n", 0),
+    ("for n, x in zip(range(9), data):\n    pass\n", 0),
+])  # fmt: skip
 def test_a_known_limit_says_how_much_is_read(tmp_path: Path, text: str, least: int) -> None:
     assert ways_out(tmp_path, text) == {(WayOut.FOR, least)}
 
 
-@pytest.mark.parametrize(
-    ("way", "read", "elements"),
-    [
-        (None, [0] * 20 + [1] * 19 + [2] * 20, 19),  # the shortest reading counts
-        (None, [0, 1, 0, 1, 0, 1, 0, 1, 0], None),  # iterators read in turn show nothing
-        (None, [0] * 30, None),
-        (WayOut.FOR, [0] * 30, 30),  # a way out that was not taken
-        (WayOut.NEXT, [0] * 30, 0),
-    ],
-)
+@pytest.mark.parametrize(("way", "read", "elements"), [
+    (None, [0] * 20 + [1] * 19 + [2] * 20, 19),  # the shortest reading counts
+    (None, [0, 1, 0, 1, 0, 1, 0, 1, 0], None),  # iterators read in turn show nothing
+    (None, [0] * 30, None),
+    (WayOut.FOR, [0] * 30, 30),  # a way out that was not taken
+    (WayOut.NEXT, [0] * 30, 0),
+])  # fmt: skip
 def test_fewest_elements_of_a_reading(way: WayOut | None, read: list[int], elements: int | None) -> None:
     readings, each = LoopReadings(way), [Reading() for _ in range(3)]
     for number in read:

@@ -30,49 +30,31 @@ def train_on(state: Any, numbers: Any) -> None:
     state.assign_add(tf.cast(tf.reduce_sum(numbers), tf.float32))
 
 
+READY = "ready = iter(train)\n"
 FUNCTIONS = {
     # what the script does before, what its function does, and what it is called with
     "epoch": ("", "for numbers in data:\n        take(numbers)", "train"),
     "captured": ("held = [train]\ndel train\n", "for numbers in held[0]:\n        take(numbers)", ""),
-    "steps": (
-        "ready = iter(train)\n",
-        "for _ in tf.range(more):\n        take(next(data))",
-        "ready, tf.constant(many)",
-    ),
-    "one step": ("ready = iter(train)\n", "take(next(data))", "ready"),
-    "captured iterator": ("ready = iter(train)\n", "take(next(ready))", ""),
-    "until empty": (
-        "",
-        "more = tf.constant(True)\n    while more:\n        found = data.get_next_as_optional()\n"
-        "        more = found.has_value()\n        if more:\n            take(found.get_value())",
-        "iter(train)",
-    ),
-    "epochs, with validation": (
-        "validation = Dataset.range(3)\n",
+    "steps": (READY, "for _ in tf.range(more):\n        take(next(data))", "ready, tf.constant(many)"),
+    "one step": (READY, "take(next(data))", "ready"),
+    "captured iterator": (READY, "take(next(ready))", ""),
+    "until empty": ("", "more = tf.constant(True)\n    while more:\n        found = data.get_next_as_optional()\n"
+        "        more = found.has_value()\n        if more:\n            take(found.get_value())", "iter(train)"),
+    "epochs, with validation": ("validation = Dataset.range(3)\n",
         "for _ in tf.range(1_000):\n        for numbers in data:\n            take(numbers)\n        for n in more:\n"
-        "            tf.debugging.assert_less(n, tf.constant(3, tf.int64))",
-        "train, validation",
-    ),
-    "break": (
-        "",
-        "for numbers in data:\n        take(numbers)\n        if numbers[0] > 103:\n            break",
-        "train",
-    ),
+        "            tf.debugging.assert_less(n, tf.constant(3, tf.int64))", "train, validation"),
+    "break": ("", "for one in data:\n        take(one)\n        if one[0] > 103:\n            break", "train"),
     "take": ("", "for numbers in data.take(2):\n        take(numbers)", "train"),
     "count": ("", "begun = iter(data)\n    for _ in tf.range(2):\n        take(next(begun))", "train"),
     "nothing": ("", "for numbers in data.take(0):\n        take(numbers)", "train"),
-    "steps of an epoch": (
-        "ready = iter(train)\n",
+    "steps of an epoch": (READY,
         "for _ in tf.range(more[0]):\n        take(next(data))\n    take(tf.cast(more[1], tf.int64))",
-        "ready, (tf.constant(many), tf.constant(n))",
-    ),
-    "all of an epoch": (
-        "ready = iter(train)\n",
+        "ready, (tf.constant(many), tf.constant(n))"),
+    "all of an epoch": (READY,
         "for _ in tf.range(7):\n        take(next(data))\n    take(tf.cast(more, tf.int64))",
-        "ready, tf.constant(n + 3)",
-    ),
-    "one step of an epoch": ("ready = iter(train)\n", "take(next(data))", "ready, tf.constant(n)"),
-}
+        "ready, tf.constant(n + 3)"),
+    "one step of an epoch": (READY, "take(next(data))", "ready, tf.constant(n)"),
+}  # fmt: skip
 
 
 def trained(
@@ -217,15 +199,12 @@ def test_function_that_leaves_a_dataset_early_is_called_again(name: str) -> None
     assert float(state) == sum([201, 205, 209, 213][number] for number in taken)
 
 
-@pytest.mark.parametrize(
-    ("name", "dataset", "why"),
-    [
-        ("nothing", Dataset.range(10, 20).batch(5), "has taken too few elements"),
-        ("epoch", Dataset.range(0).batch(5), None),
-        ("one step", Dataset.range(0).batch(5), None),
-        ("one step", Dataset.range(10).map(lambda x: x // 0).batch(5), r"tf\.function raised .*zero"),
-    ],
-)
+@pytest.mark.parametrize(("name", "dataset", "why"), [
+    ("nothing", Dataset.range(10, 20).batch(5), "has taken too few elements"),
+    ("epoch", Dataset.range(0).batch(5), None),
+    ("one step", Dataset.range(0).batch(5), None),
+    ("one step", Dataset.range(10).map(lambda x: x // 0).batch(5), r"tf\.function raised .*zero"),
+])  # fmt: skip
 def test_function_that_takes_nothing_or_raises_has_no_window(name: str, dataset: Any, why: str | None) -> None:
     found, _ = trained(name)
     with pytest.raises(RunFailed, match=why):
@@ -245,48 +224,34 @@ def test_single_steps_are_recorded_where_each_call_takes_one() -> None:
     assert "many steps in one call" in found.consumer.record_steps(Dataset.range(8), steps=5, seconds=60.0).why
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "why"),
-    [
-        ("pipetune.tensorflow_private.op_determinism_enabled", lambda: True, "determinism"),  # no clock can be read
-        ("tests.capture.test_hooks.ObservedScript", functools.partial(ObservedScript, lockstep=True), "same steps"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "why"), [
+    ("pipetune.tensorflow_private.op_determinism_enabled", lambda: True, "determinism"),  # no clock can be read
+    ("tests.capture.test_hooks.ObservedScript", functools.partial(ObservedScript, lockstep=True), "same steps"),
+])  # fmt: skip
 def test_input_alone_is_measured(monkeypatch: pytest.MonkeyPatch, name: str, value: Any, why: str) -> None:
     monkeypatch.setattr(name, value)
     found, _ = trained("one step")
     assert isinstance(found.consumer, consumption.NoConsumer) and why in found.consumer.description
 
 
-@pytest.mark.parametrize(
-    ("name", "when", "every", "in_steps"),
-    [
-        ("epoch", "", 1, False),
-        ("steps", "", 40, True),
-        ("steps of an epoch", "", 40, True),
-        ("one step", "if n % 5 == 0:\n        ", 5, True),
-        ("one step of an epoch", "if n % 5 == 0:\n        ", 5, True),
-    ],
-)
-def test_validation_after_calls_is_counted_in_their_steps(name: str, when: str, every: int, in_steps: bool) -> None:
+@pytest.mark.parametrize(("name", "when", "expected"), [
+    ("epoch", "", [(1, False)]),
+    ("steps", "", [(40, True)]),
+    ("steps of an epoch", "", [(40, True)]),
+    ("all of an epoch", "", []),  # its number ends no loop: it is no number of steps
+    ("one step", "if n % 5 == 0:\n        ", [(5, True)]),
+    ("one step of an epoch", "if n % 5 == 0:\n        ", [(5, True)]),
+])  # fmt: skip
+def test_validation_after_calls_is_counted_in_their_steps(name: str, when: str, expected: list[Any]) -> None:
     def evaluate(data: Any) -> None:
         for _ in data:
             pass
 
     data = "Dataset.range(99)\nval = Dataset.range(5)"
     found, _ = trained(name, train=data, count=20, after=f"    {when}evaluate(val)\n", evaluate=evaluate, many=40)
-    (checked,) = (use for use in found.script.uses if use.role == "validation")
-    assert (checked.every, checked.every_in_steps) == (every, in_steps)
-
-
-def test_number_that_ends_no_loop_is_no_number_of_steps() -> None:
-    def evaluate(data: Any) -> None:
-        for _ in data:
-            pass
-
-    data = "Dataset.range(99)\nval = Dataset.range(5)"
-    found, _ = trained("all of an epoch", train=data, after="    evaluate(val)\n", evaluate=evaluate)
-    assert [use.role for use in found.script.uses] == ["training"]
+    checked = [use for use in found.script.uses if use.role != "training"]
+    assert [(use.every, use.every_in_steps) for use in checked if use.role == "validation"] == expected
+    assert len(checked) == len(expected)
 
 
 def test_written_variables_are_found_in_every_kind_of_inner_function() -> None:

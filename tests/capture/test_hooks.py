@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -31,11 +33,10 @@ from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.capture import keras as inference
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.capture.patches import ImportWatcher
+from pipetune.capture.patches import ImportWatcher, Patches
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core import cluster
 from pipetune.core.codec import encode
-from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines import call_sites
@@ -54,6 +55,7 @@ class Run:
     failures: list[str] = field(default_factory=list)
     stopped: bool = False
     seen: list[Any] = field(default_factory=list)  # what a script given as text appends to `seen`
+    result: Any = None  # of a script given as a function
 
     @property
     def use(self) -> consumption.Consumption:
@@ -106,7 +108,7 @@ def run(
     ):
         result = Run(opened)
         try:
-            script()
+            result.result = script()
         except consumption.ScriptStopped:
             result.stopped = True
         if opened.loop is not None:
@@ -190,42 +192,39 @@ def test_glance_says_nothing_of_how_often_a_library_calls_fit() -> None:
     assert (use.epochs, use.epochs_certain) == (3, False)
 
 
-def test_data_evaluated_before_fit_is_its_validation_data() -> None:
-    text = "train, check = pairs(), pairs()\nmodel.evaluate(check, verbose=0)\nmodel.fit(train, validation_data=check)"
-    assert run_text(text).roles == {"train": "training", "check": "validation"}
+@pytest.mark.parametrize(("text", "roles"), [
+    ("train, check = pairs(), pairs()\nmodel.evaluate(check, verbose=0)\nmodel.fit(train, validation_data=check)",
+     {"train": "training", "check": "validation"}),
+    ("model.fit(np.ones([8, 2]), np.ones([8, 1]), validation_data=pairs(), verbose=0)", {"": "validation"}),
+    ("train = Dataset.range(19)\nfor element in train:\n    int(element)", {"train": "preview"}),  # too few to train
+])  # fmt: skip
+def test_roles_of_what_a_script_reads(text: str, roles: dict[str, str]) -> None:
+    found = run_text(text)
+    assert found.roles == roles and bool(found.begun) is ("training" in roles.values())
+    assert not any(use.inference for use in found.script.uses if not found.begun)
 
 
-@pytest.mark.parametrize(
-    ("text", "epochs", "certain"),
-    [
-        ("model.fit(train, epochs=9, initial_epoch=4)", 5, True),
-        ("for epoch in range(3):\n    model.fit(train)", 1, False),
-        (
-            "def main(epochs):\n    for epoch in range(epochs):\n        for pair in train:\n            pass\nmain(1)",
-            1,
-            True,
-        ),
-        ("model.fit(train)\nmodel.evaluate(train)", 1, False),
-        ("for pair in train:\n    pass", 1, True),
-        ("for epoch in range(3):\n    for pair in train:\n        pass", None, False),
-        # by a library, which may read it several times
-        ("import rich.progress\nfor pair in rich.progress.track(train, disable=True):\n    pass", None, False),
-    ],
-)
+@pytest.mark.parametrize(("text", "epochs", "certain"), [
+    ("model.fit(train, epochs=9, initial_epoch=4)", 5, True),
+    ("for epoch in range(3):\n    model.fit(train)", 1, False),
+    ("def main(n):\n    for epoch in range(n):\n        for pair in train:\n            pass\nmain(1)", 1, True),
+    ("model.fit(train)\nmodel.evaluate(train)", 1, False),
+    ("for pair in train:\n    pass", 1, True),
+    ("for epoch in range(3):\n    for pair in train:\n        pass", None, False),
+    # by a library, which may read it several times
+    ("import rich.progress\nfor pair in rich.progress.track(train, disable=True):\n    pass", None, False),
+])  # fmt: skip
 def test_epochs_are_certain_where_data_are_read_once(text: str, epochs: int | None, certain: bool) -> None:
     (use,) = run_text(f"train = pairs()\n{text}").script.uses
     assert (use.epochs, use.epochs_certain) == (epochs, certain)
 
 
-@pytest.mark.parametrize(
-    ("text", "later"),
-    [
-        ("model.fit(train.take(3))\nmodel.fit(train, epochs=9)", "trains on train in line 3, too: --dataset train"),
-        ("model.fit(train.take(3))\nmodel.fit(epochs=9, x=train)", "trains on train in line 3, too: --dataset train"),
-        ("model.fit(train)\nmodel.fit(x=train, epochs=9)\nmodel.fit(other)", ""),
-        ("model.fit(x=train)\nother = pairs()\nmodel.fit(x=other)\nmodel.fit(model)", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "later"), [
+    ("model.fit(train.take(3))\nmodel.fit(train, epochs=9)", "trains on train in line 3, too: --dataset train"),
+    ("model.fit(train.take(3))\nmodel.fit(epochs=9, x=train)", "trains on train in line 3, too: --dataset train"),
+    ("model.fit(train)\nmodel.fit(x=train, epochs=9)\nmodel.fit(other)", ""),
+    ("model.fit(x=train)\nother = pairs()\nmodel.fit(x=other)\nmodel.fit(model)", ""),
+])  # fmt: skip
 def test_data_that_fit_trains_on_further_down_is_named(text: str, later: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(f"train = pairs()\n{text}\n")
@@ -254,9 +253,7 @@ INFERENCE = "score = pairs().map(lambda x, y: x)\nseen.append(len(model.predict(
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("method", ["predict", "evaluate"])
-def test_inference_that_lasts_long_is_what_the_script_does(
-    monkeypatch: pytest.MonkeyPatch, library: str, method: str
-) -> None:
+def test_inference_that_lasts_long_is_what_the_script_does(monkeypatch, library, method) -> None:
     monkeypatch.setattr(inference, "UNCERTAIN_SECONDS", 0.0)
     monkeypatch.setattr(inference, "UNCERTAIN_ELEMENTS", 6)
     reads = inference._calls_what_trains  # this file trains
@@ -277,11 +274,6 @@ def test_inference_begins_at_once_where_it_was_found_before_or_is_asked_for() ->
         assert found.stopped and (found.use.elements, found.use.epochs) == (0, 1) and not found.seen
     for other in ({"training_loop": 1}, {"wanted": "other"}, {}):
         assert run_text(INFERENCE, **other).seen == [40]
-
-
-def test_validation_within_fit_on_arrays_is_not_what_the_script_does() -> None:
-    found = run_text("x, y = np.ones([8, 2]), np.ones([8, 1])\nmodel.fit(x, y, validation_data=pairs(), verbose=0)")
-    assert not found.begun and not any(use.inference for use in found.script.uses)
 
 
 def test_script_that_switches_eager_execution_off_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,12 +340,6 @@ def test_loop_is_served_windows_after_twenty_elements(loop: str) -> None:
     windows = [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
     assert found.seen == [*range(20), *windows] and [window.steps for window in found.windows] == [4, 4]
     assert all(window.wait_seconds is not None for window in found.windows)
-
-
-def test_loop_of_fewer_than_twenty_elements_is_a_preview() -> None:
-    found = run_text(f"train = Dataset.range(19)\n{LOOPS['for']}")
-    assert not found.begun and found.seen == list(range(19)) and found.roles == {"train": "preview"}
-    assert found.script.uses[0].elements == 19
 
 
 def test_loop_body_that_raises_fails_all_windows() -> None:
@@ -440,36 +426,20 @@ def test_data_evaluated_before_training_is_validated_on_if_each_epoch_evaluates_
     assert found.roles == {"train": "training", "check": "validation", "seen": "evaluation"}
 
 
-@pytest.mark.parametrize(
-    ("text", "others"),
-    [
-        (  # the loop makes a new iterator of one of them at each step
-            "first, second = [Dataset.range(start, start + 100) for start in (1000, 2000)]\nstream = iter(first)\n"
-            "while True:\n    seen.append([int(next(stream)), int(next(iter(second)))])",
-            lambda step: [2000],
-        ),
-        (
-            "a, b, c = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000, 3000)]\n"
-            "while True:\n    seen.append([int(next(stream)) for stream in (b, a, c)])",
-            lambda step: [1000 + step, 3000 + step],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "others"), [
+    # the loop makes a new iterator of one of them at each step
+    ("first, second = [Dataset.range(start, start + 100) for start in (1000, 2000)]\nstream = iter(first)\n"
+     "while True:\n    seen.append([int(next(stream)), int(next(iter(second)))])", lambda step: [2000]),
+    ("a, b, c = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000, 3000)]\n"
+     "while True:\n    seen.append([int(next(stream)) for stream in (b, a, c)])",
+     lambda step: [1000 + step, 3000 + step]),
+])  # fmt: skip
 def test_datasets_of_one_call_are_each_served_their_own_data(text: str, others: Callable[[int], list[int]]) -> None:
     found = run_text(text, serve=(Dataset.range(5),))
     assert len(found.windows) == 1 and found.stopped
     assert [first for first, *_ in found.seen[20:]] == [0, 1, 2, 3, 4, 0][: len(found.seen) - 20]
     assert [rest for _, *rest in found.seen] == [others(step) for step in range(len(found.seen))]
-    assert len(found.script.streams_alike) == len(others(0))
-
-
-def test_datasets_of_a_window_have_no_call_site() -> None:
-    from pipetune.timing import windows
-
-    with call_sites.Recorder():
-        train = Dataset.range(3)
-        assert call_sites.location(windows.repeat_forever(train)) is None
-        assert call_sites.location(train) is not None
+    assert found.script.reads_streams_alike
 
 
 def test_reduce_and_functions_without_a_dataset_are_not_training() -> None:
@@ -486,26 +456,19 @@ def test_reduce_and_functions_without_a_dataset_are_not_training() -> None:
 
 
 def test_nested_tf_functions_are_still_converted_by_autograph() -> None:
-    def script() -> None:
-        @tf.function
-        def inner(value: Any) -> Any:
-            if value > 0:  # works only through AutoGraph
-                return value
-            return -value
+    @tf.function
+    def inner(value: Any) -> Any:
+        if value > 0:  # works only through AutoGraph
+            return value
+        return -value
 
+    class Model(tf.Module):
         @tf.function
-        def outer(value: Any, *, other: Any) -> Any:
+        def step(self, value: Any, *, other: Any) -> Any:
             return inner(value) + inner(other)
 
-        class Model(tf.Module):
-            @tf.function
-            def step(self, value: Any) -> Any:
-                return outer(value, other=value)
-
-        assert int(outer(tf.constant(-3), other=tf.constant(4))) == 7
-        assert int(Model().step(tf.constant(-3))) == 6
-
-    assert not run(script).begun
+    found = run(lambda: Model().step(tf.constant(-3), other=tf.constant(4)))
+    assert not found.begun and int(found.result) == 7
 
 
 def test_fit_after_training_has_begun_stops_the_script() -> None:
@@ -516,34 +479,18 @@ def test_fit_after_training_has_begun_stops_the_script() -> None:
     assert found.stopped and len(found.begun) == 1 and found.seen == ["swallowed"] * 3
 
 
-def test_hooks_are_undone_after_the_run() -> None:
-    import keras.src.backend.tensorflow.trainer as trainer
+def test_hooks_are_undone_after_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced: dict[tuple[Any, str], Any] = {}  # what was there before
+    replace = Patches.replace
 
-    owners = [
-        (tensorflow_private.DatasetV2, "__iter__"),
-        (tensorflow_private.DatasetV2, "reduce"),
-        (tensorflow_private.DatasetV2, "__init__"),
-        (tensorflow_private.ConcreteFunction, tensorflow_private.RUN_FUNCTION),
-        (trainer.TensorFlowTrainer, "fit"),
-        (trainer.TensorFlowTrainer, "evaluate"),
-        (trainer.TensorFlowTrainer, "predict"),
-        (keras.layers.Normalization, "adapt"),
-        (keras.layers.TextVectorization, "adapt"),
-        (tensorflow_private.PerWorkerDataset, "__iter__"),
-        *((tf.distribute.coordinator.ClusterCoordinator, name) for name in ("create_per_worker_dataset", "schedule")),
-        (tensorflow_private.Strategy, DATASET),
-        (tensorflow_private.Strategy, FUNCTION),
-        (tf.distribute.Strategy, "experimental_distribute_values_from_function"),
-        (tensorflow_private.DistributedDataset, "__iter__"),
-        (tensorflow_private.DistributedDatasetFromFunction, "__iter__"),
-        (tf.train.Checkpoint, "__init__"),
-        (tf.train.Checkpoint, "save"),
-    ]
-    before = [getattr(owner, name) for owner, name in owners]
-    during: list[Any] = []
-    run(lambda: during.extend(getattr(owner, name) for owner, name in owners))
-    assert [getattr(owner, name) for owner, name in owners] == before
-    assert all(new is not old for new, old in zip(during, before, strict=True))
+    def note(self: Patches, owner: Any, name: str, new: Any) -> None:
+        replaced.setdefault((owner, name), getattr(owner, name))
+        replace(self, owner, name, new)
+
+    monkeypatch.setattr(Patches, "replace", note)
+    run(lambda: None)
+    assert {"__iter__", "reduce", "fit", "evaluate", "predict", "adapt", "schedule", "save"} <= {n for _, n in replaced}
+    assert [getattr(owner, name) for owner, name in replaced] == [*replaced.values()]
     assert not any(isinstance(finder, ImportWatcher) for finder in sys.meta_path)
 
 
@@ -584,17 +531,9 @@ def test_training_in_a_forked_child_is_not_observed() -> None:
     """A child process of a loader has neither the workflow's thread nor its pipe, so it must not be stopped."""
     from pipetune.worker.observation import ObservedRun  # the check is made when training begins
 
-    class Writer:
-        def send(self, message: object) -> None:
-            raise AssertionError("the child told the command something")
-
-    class Job:
-        lockstep_role, undo = None, ""
-
-        class settings:
-            dataset = None
-
-    observation = ObservedRun(Job(), Writer(), lambda *_: 0)  # type: ignore[arg-type]
+    job = SimpleNamespace(lockstep_role=None, undo="", settings=SimpleNamespace(dataset=None))
+    writer = SimpleNamespace(send=Mock(side_effect=AssertionError("the child told the command something")))
+    observation = ObservedRun(job, writer, lambda *_: 0)  # type: ignore[arg-type]
     observation._process = os.getpid() + 1
     observation._on_training(consumption.Consumption(None, "", "training", ""), loop_consumer.LoopConsumer())
     assert observation._thread is None and observation.code is None
@@ -616,17 +555,14 @@ def test_server_join_is_refused_in_lockstep(monkeypatch: pytest.MonkeyPatch, ind
     assert served == ([] if index == 0 else ["it"])
 
 
-@pytest.mark.parametrize(
-    ("text", "elements"),
-    [
-        ("for _ in range(2):\n    for _ in range(300):\n        next(it)", 600),
-        ("for _ in range(1_000_000_000_000_000_000_000):\n    next(it)", 10**21),
-        ("def run(steps):\n    for _ in range(steps):\n        next(it)\nrun(600)", 600),
-        ("for n in range(600):\n    next(it)\n    if n == len(seen) + 500:\n        break", None),
-        ("for _ in range(600):\n    next(it), next(it)", None),
-        ("while True:\n    next(it)", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "elements"), [
+    ("for _ in range(2):\n    for _ in range(300):\n        next(it)", 600),
+    ("for _ in range(1_000_000_000_000_000_000_000):\n    next(it)", 10**21),
+    ("def run(steps):\n    for _ in range(steps):\n        next(it)\nrun(600)", 600),
+    ("for n in range(600):\n    next(it)\n    if n == len(seen) + 500:\n        break", None),
+    ("for _ in range(600):\n    next(it), next(it)", None),
+    ("while True:\n    next(it)", None),
+])  # fmt: skip
 def test_ranges_say_how_far_an_endless_dataset_is_read(text: str, elements: int | None) -> None:
     found = run_text(f"train = Dataset.range(9).repeat()\nit = iter(train)\n{text}", serve=(Dataset.range(50),))
     assert len(found.windows) == 1 and found.use.readings.elements == elements

@@ -51,30 +51,27 @@ def places(folder: Path, text: str) -> list[tuple[str, int]]:
 METHODS = ("data.make", "called", "lambda: data.make()", "functools.partial(Data.make, data)")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("def function():\n    it = 2\n    return it", []),
-        ("def function(it=None):\n    return it", []),
-        ("def function():\n    return data.computed", []),
-        ("def function():\n    return unknown.it", []),
-        ("def function():\n    function()", []),
-        ("function = functools.partial(use, 2)", []),
-        ("function = 3", []),
-        ("def function():\n    return it", [("it", 2)]),
-        ("function = lambda: [use(it) for _ in range(2)]", [("it", 1)]),
-        ("def inner():\n    return it\ndef function():\n    return inner()", [("it", 2)]),
-        ("def around(x):\n    def made():\n        return x\n    return made\nfunction = around(it)", [("x", 3)]),
-        ("@tf.function\ndef function():\n    return it", [("it", 3)]),
-        ("@tf.autograph.experimental.do_not_convert\ndef function():\n    return it", [("it", 3)]),
-        ("def function():\n    return splits['train']", [("splits['train']", 2)]),
-        ("def function():\n    return data.it", [("data.it", 2)]),
-        ("def function(x=it):\n    return x", [("x", 2)]),
-        ("def function():\n    def later(x):\n        return x + it\n    return later", [("it", 3)]),
-        ("def take(x, y):\n    return x, y\nfunction = functools.partial(take, 1, y=it)", [("y", 2)]),
-        ("function = functools.partial(use, value=it)", [("value", USED)]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("def function():\n    it = 2\n    return it", []),
+    ("def function(it=None):\n    return it", []),
+    ("def function():\n    return data.computed", []),
+    ("def function():\n    return unknown.it", []),
+    ("def function():\n    function()", []),
+    ("function = functools.partial(use, 2)", []),
+    ("function = 3", []),
+    ("def function():\n    return it", [("it", 2)]),
+    ("function = lambda: [use(it) for _ in range(2)]", [("it", 1)]),
+    ("def inner():\n    return it\ndef function():\n    return inner()", [("it", 2)]),
+    ("def around(x):\n    def made():\n        return x\n    return made\nfunction = around(it)", [("x", 3)]),
+    ("@tf.function\ndef function():\n    return it", [("it", 3)]),
+    ("@tf.autograph.experimental.do_not_convert\ndef function():\n    return it", [("it", 3)]),
+    ("def function():\n    return splits['train']", [("splits['train']", 2)]),
+    ("def function():\n    return data.it", [("data.it", 2)]),
+    ("def function(x=it):\n    return x", [("x", 2)]),
+    ("def function():\n    def later(x):\n        return x + it\n    return later", [("it", 3)]),
+    ("def take(x, y):\n    return x, y\nfunction = functools.partial(take, 1, y=it)", [("y", 2)]),
+    ("function = functools.partial(use, value=it)", [("value", USED)]),
+])  # fmt: skip
 def test_references_have_names_and_lines(tmp_path: Path, text: str, expected: list[tuple[str, int]]) -> None:
     assert places(tmp_path, text) == expected
 

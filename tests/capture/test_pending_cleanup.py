@@ -16,31 +16,26 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.capture import pending_cleanup
 from pipetune.capture.patches import Patches
 
+REST, OPEN = "its remaining code", "with open(__file__):\n"
 CASES = {
-    "a module": ("look()", "its remaining code did not run"),
-    "one of each": ("try:\n    with open(__file__):\n        look()\nfinally:\n    pass",
-        "its remaining code, 1 finally block and 1 with block did not run"),
-    "several": ("with open(__file__), open(__file__):\n    with open(__file__):\n        look()",
-        "its remaining code and 2 with blocks did not run"),
-    "in a finally block itself": ("try:\n    pass\nfinally:\n    look()", "its remaining code did not run"),
+    "a module": ("look()", REST),
+    "one of each": (f"try:\n    {OPEN}        look()\nfinally:\n    pass", f"{REST}, 1 finally block and 1 with block"),
+    "several": (f"with open(__file__), open(__file__):\n    {OPEN}        look()", f"{REST} and 2 with blocks"),
+    "in a finally block itself": ("try:\n    pass\nfinally:\n    look()", REST),
     "in an except clause": ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    look()\nfinally:\n    pass",
-        "its remaining code and 1 finally block did not run"),
+        f"{REST} and 1 finally block"),
     "in a group of exceptions": ("try:\n    look()\nexcept* ValueError:\n    pass\nfinally:\n    pass",
-        "its remaining code and 1 finally block did not run"),
+        f"{REST} and 1 finally block"),
     "asynchronous": ("import asyncio\nasync def main():\n    async with asyncio.Lock():\n        look()\n"
-        "asyncio.run(main())", "its remaining code and 1 with block did not run"),
-    "without finally": ("try:\n    look()\nexcept ValueError:\n    pass", "its remaining code did not run"),
-    "in a comprehension": ("def train():\n    with open(__file__):\n        sum(len([look()]) for _ in 'a')\ntrain()",
-        "its remaining code and 1 with block did not run"),
-    "behind a block": ("with open(__file__):\n    pass\nlook()", "its remaining code did not run"),
-    "of the functions that it stands in, and no others": (
-        "def train():\n    try:\n        look()\n    finally:\n        pass\n"
-        "def other():\n    with open(__file__):\n        return 1\n"
-        "with open(__file__):\n    other()\n    train()",
-        "its remaining code, 1 finally block and 1 with block did not run",
-    ),
-    "defined in a block, called behind it": ("with open(__file__):\n    def train():\n        look()\ntrain()",
-        "its remaining code did not run"),
+        "asyncio.run(main())", f"{REST} and 1 with block"),
+    "without finally": ("try:\n    look()\nexcept ValueError:\n    pass", REST),
+    "in a comprehension": (f"def train():\n    {OPEN}        sum(len([look()]) for _ in 'a')\ntrain()",
+        f"{REST} and 1 with block"),
+    "behind a block": (f"{OPEN}    pass\nlook()", REST),
+    "of the functions that it stands in, and no others": ("def train():\n    try:\n        look()\n    finally:\n"
+        f"        pass\ndef other():\n    {OPEN}        return 1\n{OPEN}    other()\n    train()",
+        f"{REST}, 1 finally block and 1 with block"),
+    "defined in a block, called behind it": (f"{OPEN}    def train():\n        look()\ntrain()", REST),
 }  # fmt: skip
 
 
@@ -61,7 +56,7 @@ def run(source: str, folder: Path, handlers: int = 0) -> tuple[str, str]:
 @pytest.mark.parametrize(("source", "words"), CASES.values(), ids=CASES)
 def test_open_blocks_are_counted(source: str, words: str, tmp_path: Path) -> None:
     said, place = run(source, tmp_path)
-    assert said == f"The script was ended at {place}, without its clean-up: {words}."
+    assert said == f"The script was ended at {place}, without its clean-up: {words} did not run."
 
 
 def test_atexit_handlers_are_counted(tmp_path: Path) -> None:

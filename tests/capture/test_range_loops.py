@@ -96,9 +96,8 @@ def test_other_loops_end_as_in_the_script(source: str) -> None:
 
 
 def test_inner_loop_keeps_its_number_of_steps() -> None:
-    found = run(
-        "for _ in range(5):\n    for part in range(4):\n        next(steps)\n    done.append(part)", measured=100
-    )
+    text = "for _ in range(5):\n    for part in range(4):\n        next(steps)\n    done.append(part)"
+    found = run(text, measured=100)
     assert found["done"] == [3] * 25 and found["kept"].restarted
 
 
@@ -139,15 +138,11 @@ def test_call_sites_are_unchanged() -> None:
     assert set(code.co_positions()) == places and NAMES[0] in code.co_consts
 
 
-@pytest.mark.parametrize(
-    "deep",
-    [
-        f"a = {' + '.join(['1'] * 600)}",
-        f"a = {' + '.join(['1'] * 1500)}",
-        "if done: pass\n" + "".join(f"elif done == {number}: pass\n" for number in range(600)),
-    ],
-    ids=["sum", "long sum", "elif"],
-)
+@pytest.mark.parametrize("deep", [
+    f"a = {' + '.join(['1'] * 600)}",
+    f"a = {' + '.join(['1'] * 1500)}",
+    "if done: pass\n" + "".join(f"elif done == {number}: pass\n" for number in range(600)),
+], ids=["sum", "long sum", "elif"])  # fmt: skip
 def test_code_that_is_nested_deep_is_compiled(deep: str) -> None:
     found = run(f"for _ in range(3):\n    next(steps)\n{deep}", measured=20)
     assert found["steps"].taken in (3, 20)

@@ -24,10 +24,6 @@ class Train:
 class Trainer:
     def __init__(self, data):
         self.data, self.every = data, 5
-    @tf.function
-    def evaluate_traced(self, data):
-        for x in data:
-            pass
     def evaluate_all(self):
         return sum(int(x) for x in [x for x in self.data])
     def check(self, data, limit=None):
@@ -76,7 +72,6 @@ READ = {
     "in a method": "trainer.evaluate_all()",
     "in a method, given": "trainer.check(val, limit=None)",
     "in a tf.function": "traced(val)",
-    "in a method that is a tf.function": "trainer.evaluate_traced(val)",
     "in a static method": "trainer.static(val)",
     "of a table of data": "for name, data in settings.items():\n        loop_over(data)",
     "of its values": "for data in settings.values():\n        for x in data:\n            pass",
@@ -185,16 +180,13 @@ def test_the_loop_around_training_may_be_in_a_function_that_calls_it(tmp_path: P
     assert found(tmp_path, f"{one}one(train)\nloop_over(val)\n") == []
 
 
-@pytest.mark.parametrize(
-    ("method", "body", "expected"),
-    [
-        ("on_epoch_end", "print(self.model.evaluate(self.data, verbose=0))", 1),
-        ("on_epoch_end", "if number % 5 == 0:\n            self.model.evaluate(self.data)", 5),
-        ("on_epoch_end", "print([int(x) for x in val])", 1),
-        ("on_epoch_end", "print(self.model.evaluate(self.number, verbose=0))", None),
-        ("on_train_batch_end", "if number and number % 7 == 0:\n            self.model.evaluate(self.data)", 7),
-    ],
-)
+@pytest.mark.parametrize(("method", "body", "expected"), [
+    ("on_epoch_end", "print(self.model.evaluate(self.data, verbose=0))", 1),
+    ("on_epoch_end", "if number % 5 == 0:\n            self.model.evaluate(self.data)", 5),
+    ("on_epoch_end", "print([int(x) for x in val])", 1),
+    ("on_epoch_end", "print(self.model.evaluate(self.number, verbose=0))", None),
+    ("on_train_batch_end", "if number and number % 7 == 0:\n            self.model.evaluate(self.data)", 7),
+])  # fmt: skip
 def test_a_callback_may_read_it_after_each_epoch(tmp_path: Path, method: str, body: str, expected: int | None) -> None:
     path, val = tmp_path / "train.py", tf.data.Dataset.range(3)
     path.write_text(

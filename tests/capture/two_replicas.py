@@ -88,9 +88,8 @@ def measured(source: Any, taken: distributed_input.DistributedInput) -> Any:
     """Rows per step of the input alone; whether a plan with a prefetch of 7 is equal, the last check, its reading."""
     here = machine.read_machine("cpu")
     alone = consumption.NoConsumer("alone")
-    made = runner.TensorFlowRunner(
-        live.read(source), alone, machine=here, examples_per_element=4.0, distributed_input=taken
-    )
+    how = {"machine": here, "examples_per_element": 4.0, "distributed_input": taken}
+    made = runner.TensorFlowRunner(live.read(source), alone, **how)
     made.input_window(Plan("defaults"), seconds=0.05, warmup_seconds=0.0)
     end = made.source.pipeline.output.id
     insert = Insert(end, "prefetch", "p", {"buffer_size": 7})
@@ -141,8 +140,7 @@ def put_back() -> list[Any]:
 
 def per_replica_options() -> Any:
     return tf.distribute.InputOptions(
-        experimental_fetch_to_device=False,
-        experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+        experimental_fetch_to_device=False, experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA
     )
 
 

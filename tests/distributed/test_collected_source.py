@@ -44,19 +44,6 @@ def test_every_shape_of_lambda_is_found(run: Run, text: str) -> None:
     assert function_text(run(f"f = [{text}, lambda z: z][0]\n")["f"].__code__) == (text, True)
 
 
-def test_nested_function_is_found_with_its_decorator(run: Run) -> None:
-    made = run(
-        "def same(f):\n    return f\ndef outer():\n    if True:\n        @same\n"
-        "        def inner(x):\n            # why\n            return '''a\n  b'''\n    return inner\nf = outer()\n"
-    )["f"]
-    text, is_lambda = function_text(made.__code__)
-    assert not is_lambda
-    namespace = {"same": lambda f: f}
-    exec(text, namespace)
-    assert namespace["inner"](1) == made(1) == "a\n  b"
-    assert text.startswith("@same\ndef inner(x):")
-
-
 def test_function_of_a_changed_file_is_not_found(run: Run, tmp_path: Path) -> None:
     function = run("def f(x):\n    return x\n")["f"]
     (tmp_path / "script.py").write_text("# moved\ndef f(x):\n    return x + 1\n")

@@ -47,12 +47,10 @@ def files(folder: Path) -> list[str]:
         (lambda: Data.range(9).shard(3, 1).skip(1).take(1), [(4, 4)]),
         (lambda: Data.range(2).repeat(2).prefetch(1).cache(), [(0, 0), (1, 1), (0, 0), (1, 1)]),
         (lambda: Data.range(9).take_while(lambda x: x < 2), [(0, 0), (1, 1)]),
-        (
-            lambda: Data.from_tensor_slices([2, 0, 1]).flat_map(lambda n: Data.range(tf.cast(n, tf.int64))),
-            [((0, 0), 0), ((0, 1), 1), ((2, 0), 0)],
-        ),
+        (lambda: Data.from_tensor_slices([2, 0, 1]).flat_map(lambda n: Data.range(tf.cast(n, tf.int64))),
+         [((0, 0), 0), ((0, 1), 1), ((2, 0), 0)]),
     ],
-)
+)  # fmt: skip
 def test_numbers_reach_the_output(made: Callable[[], Any], expected: list[Any]) -> None:
     dataset = made()
     assert pairs(dataset) == expected

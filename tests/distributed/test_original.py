@@ -61,12 +61,8 @@ def test_elements_and_batches_of_each_worker_under_a_strategy(
     found = divided(dataset, **{"workers": 2, "policy": policy, **job})
     times = 2 if policy == "OFF" else 1
     count = sum(files)
-    assert (found.elements, found.never, found.once, found.twice) == (
-        count,
-        0,
-        count * (2 - times),
-        count * (times - 1),
-    )
+    once, twice = count * (2 - times), count * (times - 1)
+    assert (found.elements, found.never, found.once, found.twice) == (count, 0, once, twice)
     assert found.told_by is ElementIdentity.INDEX, "lines of equal length are told apart"
     assert tuple(one.elements for one in found.workers) == elements
     assert tuple(one.batches for one in found.workers) == batches

@@ -12,14 +12,12 @@ import pytest
 from pipetune.core.distribution import Coverage, ElementIdentity
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune import tensorflow_private
-from pipetune.distributed.verify import counting, coverage
+from pipetune.distributed.verify import counting
 from pipetune.distributed.verify.original import WorkerJob, measure_worker_coverage
 from pipetune.pipelines import live
-from tests.distributed.numbered_files import helper_module
-from tests.distributed.written_modules import emit
 
 Data, Lines = tf.data.Dataset, tf.data.TextLineDataset
 
@@ -166,28 +164,6 @@ def test_bytes_read_agree_with_the_system_s_counters(tmp_path: Path) -> None:
 def _read_so_far() -> int:
     with open("/proc/self/io", encoding="ascii") as file:
         return int(file.readline().split()[1])
-
-
-HELPERS = """
-import tensorflow as tf
-
-def build(names):
-    files = tf.data.Dataset.from_tensor_slices(names)
-    return files.interleave(tf.data.TFRecordDataset, cycle_length=2).map(tf.strings.length).batch(2)
-"""
-
-
-@pytest.mark.mission("B3.waste")
-def test_ranks_that_read_the_same_file_read_twice_what_they_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
-    names = records(tmp_path, SIZES[:1])
-    with helper_module("stored_helpers", HELPERS, tmp_path) as helpers:
-        result = emit(helpers.build(names), "horovod", tmp_path)
-    assert result.module, result.notes
-    found = result.coverage[0]
-    assert (found.used_bytes, found.bytes_read_over_used) == (total(names), 2.0)
 
 
 def test_bytes_are_divided_evenly_over_equal_digests(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.edits import Edit, Insert, Move, Safety, SetArgument, apply_edits
+from pipetune.core.edits import Edit, Insert, Move, Remove, Safety, SetArgument, apply_edits
 from pipetune.core.results import Comparison, EqualityCheck
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live
@@ -37,6 +37,7 @@ EDITS: Mapping[str, Callable[..., Edit]] = {
     "cached": lambda node: Insert(node, "cache", "cache@1"),
     "prefetched": lambda node: Insert(node, "prefetch", "prefetch@1", {"buffer_size": 2}),
     "moved": Move,
+    "removed": Remove,
 }
 """What is done to the last operator of a kind, or with what it yields; it is moved behind the last one of another."""
 

@@ -1,12 +1,9 @@
-"""What pinning fixes in a serialized dataset, with a test for each property the comparison depends on."""
+"""What pinning fixes in a serialized dataset, and what the proof of equality is made of."""
 
 from __future__ import annotations
 
 import pathlib
 import random
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,8 +13,13 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from pipetune import tensorflow_private
+from pipetune.core.edits import Safety
 from pipetune.equality.compare import differs_when_read_again, digests
+from pipetune.equality.elements import DrawnElements, RowCounter, component_hashes
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions, pin_dataset
+from pipetune.equality.proof import difference
+from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
+from pipetune.pipelines import live
 
 pytestmark = pytest.mark.tensorflow
 
@@ -130,14 +132,11 @@ def test_pinned_epochs_and_shuffle_buffers() -> None:
     assert pin(numbers().shuffle(7).shuffle(3)).buffers == (7, 3)
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        lambda one, **kept: one.batch(2, **kept),
-        lambda one, **kept: one.batch(2, num_parallel_calls=2, **kept),
-        lambda one, **kept: one.padded_batch(2, [], **kept),
-    ],
-)
+@pytest.mark.parametrize("batches", [
+    lambda one, **kept: one.batch(2, **kept),
+    lambda one, **kept: one.batch(2, num_parallel_calls=2, **kept),
+    lambda one, **kept: one.padded_batch(2, [], **kept),
+])  # fmt: skip
 def test_remainders_are_kept_in_all_batches(batches: Callable[..., Any]) -> None:
     pinned = pin(batches(numbers(5), drop_remainder=True), PinningOptions(keep_remainders=True))
     assert [int(x) for x in pinned.dataset.unbatch()] == list(range(5))
@@ -152,19 +151,16 @@ def test_file_caches_are_redirected(tmp_path: pathlib.Path) -> None:
     assert list(other.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("draw", "expected"),
-    [
-        (lambda: tf.random.uniform([]), 0.5),
-        (lambda: tf.random.normal([]), 0.5),
-        (lambda: tf.random.truncated_normal([]), 0.5),
-        (lambda: tf.random.uniform([], 3, 9, tf.int32), 3),
-        (lambda: tf.random.shuffle([4, 5])[0], 4),
-        (lambda: GENERATOR.uniform([]), 0.5),
-        (lambda: GENERATOR.normal([]), 0.5),
-        (lambda: GENERATOR.uniform([], 3, 9, tf.int32), 3),
-    ],
-)
+@pytest.mark.parametrize(("draw", "expected"), [
+    (lambda: tf.random.uniform([]), 0.5),
+    (lambda: tf.random.normal([]), 0.5),
+    (lambda: tf.random.truncated_normal([]), 0.5),
+    (lambda: tf.random.uniform([], 3, 9, tf.int32), 3),
+    (lambda: tf.random.shuffle([4, 5])[0], 4),
+    (lambda: GENERATOR.uniform([]), 0.5),
+    (lambda: GENERATOR.normal([]), 0.5),
+    (lambda: GENERATOR.uniform([], 3, 9, tf.int32), 3),
+])  # fmt: skip
 def test_draws_can_be_made_constant(draw: Any, expected: float) -> None:
     dataset = numbers(5).map(lambda x: draw())
     assert values(dataset, PinningOptions(constant_draws=True)) == [expected] * 5
@@ -213,53 +209,18 @@ def from_python(make: Callable[[], Iterable[Any]]) -> Any:
 USED_UP = iter(range(99))
 
 
-@pytest.mark.parametrize(
-    ("dataset", "differs"),
-    [
-        (lambda: from_python(lambda: range(99)), False),
-        (lambda: from_python(lambda: np.random.permutation(99)), True),
-        (lambda: from_python(lambda: random.Random().sample(range(99), 99)), True),
-        (lambda: from_python(lambda: USED_UP).take(5), True),
-        (lambda: numbers().shuffle(9).map(lambda x: tf.numpy_function(np.negative, [x], tf.int64)), False),
-        (lambda: numbers().map(lambda x: tf.numpy_function(np.random.permutation, [x + 9], tf.int64)), True),
-        (lambda: augmented(numbers()), False),
-        (lambda: tf.data.Dataset.random(rerandomize_each_iteration=True), False),
-    ],
-    ids=["generator", "shuffles", "draws", "is used up", "function", "function draws", "TensorFlow draws", "unknown"],
-)
+@pytest.mark.parametrize(("dataset", "differs"), [
+    (lambda: from_python(lambda: range(99)), False),
+    (lambda: from_python(lambda: np.random.permutation(99)), True),
+    (lambda: from_python(lambda: random.Random().sample(range(99), 99)), True),
+    (lambda: from_python(lambda: USED_UP).take(5), True),
+    (lambda: numbers().shuffle(9).map(lambda x: tf.numpy_function(np.negative, [x], tf.int64)), False),
+    (lambda: numbers().map(lambda x: tf.numpy_function(np.random.permutation, [x + 9], tf.int64)), True),
+    (lambda: augmented(numbers()), False),
+    (lambda: tf.data.Dataset.random(rerandomize_each_iteration=True), False),
+])  # fmt: skip
 def test_elements_differ_when_read_again_only_where_python_draws(dataset: Callable[[], Any], differs: bool) -> None:
     assert differs_when_read_again(dataset(), seconds=10) is differs
-
-
-SCRIPT = """
-    import sys
-    import tensorflow as tf
-    for _ in range(int(sys.argv[1])):  # moves the counters that functions are named by, and the op seeds
-        tf.data.Dataset.range(3).map(lambda x: x + tf.random.uniform([], maxval=3, dtype=tf.int64))
-
-    def crop(x):
-        return tf.cast(x, tf.float32) + tf.random.uniform([])
-
-    def noise(x):
-        return tf.cond(tf.random.uniform([]) > 0.5, lambda: x + tf.random.normal([]), lambda: -x)
-
-    dataset = tf.data.Dataset.range(30).map(crop).map(noise).shuffle(10).batch(4)
-    from pipetune.equality.compare import digests
-    print(digests(dataset, count=5))
-"""
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_digests_are_equal_in_another_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = textwrap.dedent(SCRIPT)
-    monkeypatch.setattr(sys, "argv", ["-c", "3"])
-    exec(script, {})
-    here = capsys.readouterr().out
-    there = subprocess.run([sys.executable, "-c", script, "0"], capture_output=True, text=True, check=True).stdout
-    assert here.count(",") == 4 and here == there
 
 
 def test_adjacent_repeats_are_merged_and_repeat_1_is_dropped() -> None:
@@ -281,3 +242,59 @@ def test_shared_repeat_is_merged_with_the_repeat_of_each_reader() -> None:
     both = numbers(2).repeat(2)
     dataset = tf.data.Dataset.zip((both.repeat(3), both.repeat(5)))
     assert pin(dataset).repeats == (6, 10) and len(values(dataset.map(lambda a, b: a + b))) == 12
+
+
+# -- what the proof is made of
+
+
+def add(x: Any) -> Any:
+    return x + 1
+
+
+@pytest.mark.parametrize(("dataset", "expected"), [
+    (tf.data.Dataset.range(9).map(add).prefetch(2).map(add).batch(3).map(add), 2),  # elements stay behind a prefetch
+    (tf.data.Dataset.range(9).batch(3).map(add), 0),
+])  # fmt: skip
+def test_functions_of_a_region_are_those_that_take_its_elements(dataset: Any, expected: int) -> None:
+    source = live.read(dataset)
+    side = ComparedPipeline(source, source.pipeline)
+    start = next(node.id for node in source.pipeline if node.op == "range")
+    assert len(ChangedRegion(start, (side, side)).functions) == expected
+
+
+@pytest.mark.parametrize(("element", "rows"), [
+    (lambda: (tf.constant(7), tf.zeros([4, 2])), 4),  # with a number from `enumerate`
+    (lambda: tf.constant(1.0), 1),
+    (lambda: (tf.zeros([4, 2]), tf.constant([4, 2])), 1),
+])  # fmt: skip
+def test_what_a_function_made_of_a_batch_is_one_row(element: Any, rows: int) -> None:
+    counter = RowCounter(batched=True)
+    counter(element())
+    assert len(counter.rows) == rows
+
+
+def test_zero_bytes_at_the_end_of_a_text_count() -> None:
+    assert component_hashes(tf.constant(b"ab\0")) != component_hashes(tf.constant(b"ab"))
+
+
+def test_a_part_of_a_complex_number_counts_beside_one_that_is_none() -> None:
+    hashes = [component_hashes(tf.constant(complex(float("nan"), part))) for part in (1.0, 2.0, 1.0)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def drawn(element: Any, *hashes: str) -> DrawnElements:
+    return DrawnElements((hashes,), complete=True, values=(element,))
+
+
+def ragged(last: float) -> Any:
+    return {"rows": tf.ragged.constant([[1.0], [2.0, last]])}
+
+
+@pytest.mark.parametrize(("safety", "last", "expected"), [
+    (Safety.EXACT, 4.0, "component 0, relative difference 1"),
+    (Safety.APPROXIMATE, 2.0 + 1e-7, ""),
+    (Safety.APPROXIMATE, 4.0, "component 0, relative difference 1"),
+])  # fmt: skip
+def test_tensors_of_a_ragged_one_are_compared(safety: Safety, last: float, expected: str) -> None:
+    found = difference(drawn(ragged(2.0), "a", "same"), drawn(ragged(last), "b", "same"), safety)
+    assert expected in found and bool(found) is bool(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,3 +43,16 @@ def found(text: str, *others: DatasetUse, **more: Any) -> list[Finding]:
 def codes(text: str, *others: DatasetUse, **more: Any) -> list[str]:
     """Returns the codes of findings with the operator at their line, such as "frozen-order n2"."""
     return [f"{finding.code} n{(finding.line or 0) - 1}" for finding in found(text, *others, **more)]
+
+
+def rows(fires: Sequence[tuple[Any, ...]], silent: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Cases for `check`: those that fire end with the expected codes, or with these and a part of a message."""
+    shortest = min(map(len, fires))
+    return [*((*row, "")[: shortest + 1] for row in fires), *((*row, [], "") for row in silent)]
+
+
+def check(text: str, expected: list[str], words: str, **how: Any) -> None:
+    """The expected findings, each with a hint, and some words of their messages."""
+    assert codes(text, **how) == expected
+    findings = found(text, **how)
+    assert words in " ".join(finding.message for finding in findings) and all(finding.hint for finding in findings)

@@ -37,16 +37,13 @@ def version_1(root: Path, files: dict[str, str], *, path: str = "/", top: str = 
     return tree(root, V1_GROUPS.format(path=path), V1_MOUNTS.format(top=top), files)
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"a/b/cpu.max": "150000 100000\n"}, 1.5),
-        ({"a/b/cpu.max": "max 100000\n", "a/cpu.max": "200000 100000\n"}, 2.0),  # the parent's limit applies
-        ({"a/b/cpu.max": "50000 100000\n", "a/cpu.max": "200000 100000\n"}, 0.5),
-        ({"a/b/cpu.max": "nonsense\n"}, None),
-        ({"other/cpu.max": "50000 100000\n"}, None),  # not a group of this process
-    ],
-)
+@pytest.mark.parametrize(("files", "cores"), [
+    ({"a/b/cpu.max": "150000 100000\n"}, 1.5),
+    ({"a/b/cpu.max": "max 100000\n", "a/cpu.max": "200000 100000\n"}, 2.0),  # the parent's limit applies
+    ({"a/b/cpu.max": "50000 100000\n", "a/cpu.max": "200000 100000\n"}, 0.5),
+    ({"a/b/cpu.max": "nonsense\n"}, None),
+    ({"other/cpu.max": "50000 100000\n"}, None),  # not a group of this process
+])  # fmt: skip
 def test_cpu_quota_of_nested_groups_in_version_2(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
     assert machine.cpu_quota(version_2(tmp_path, files, path="/a/b")) == cores
 
@@ -63,84 +60,64 @@ def test_cpu_quota_in_version_1(tmp_path: Path, quota: str, cores: float | None)
     assert machine.cpu_quota(version_1(tmp_path, files, path="/batch/job")) == cores
 
 
-def test_host_path_is_resolved_against_the_mounted_group(tmp_path: Path) -> None:
-    """Docker without a cgroup namespace: proc has the host's path, the mount begins at the container's group."""
-    files = {"memory/memory.limit_in_bytes": f"{512 * MIB}\n", "memory/job/memory.limit_in_bytes": f"{128 * MIB}\n"}
-    inside = version_1(tmp_path / "inside", files, path="/docker/abc/job", top="/docker/abc")
-    assert machine.memory_limit(inside) == 128 * MIB
-    own = version_1(tmp_path / "own", files, path="/docker/abc", top="/docker/abc")
-    assert machine.memory_limit(own) == 512 * MIB
+V1_LIMITS = {"memory/memory.limit_in_bytes": f"{512 * MIB}\n", "memory/job/memory.limit_in_bytes": f"{128 * MIB}\n"}
+PARENTS = {"pod/memory.max": f"{300 * MIB}", "pod/box/memory.max": f"{400 * MIB}", "pod/box/job/memory.max": "max"}
+HIGH = {"memory.max": "max\n", "memory.high": "268435456\n"}  # above this the group is throttled
+UNLIMITED = {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
 
 
-@pytest.mark.parametrize("path", ["/docker/abc", "/../../elsewhere"])
-def test_group_outside_the_mount_falls_back_to_the_mounted_group(tmp_path: Path, path: str) -> None:
-    assert machine.memory_limit(version_2(tmp_path, {"memory.max": f"{512 * MIB}"}, path=path)) == 512 * MIB
+@pytest.mark.parametrize(("groups", "files", "path", "top", "limit"), [
+    # Docker without a cgroup namespace: proc has the host's path, the mount begins at the container's group
+    (version_1, V1_LIMITS, "/docker/abc/job", "/docker/abc", 128 * MIB),
+    (version_1, V1_LIMITS, "/docker/abc", "/docker/abc", 512 * MIB),
+    (version_1, UNLIMITED, "/", "/", None),
+    (version_2, {"memory.max": "536870912\n"}, "/", "/", 512 * MIB),
+    (version_2, {"memory.max": "536870912\n"}, "/docker/abc", "/", 512 * MIB),  # outside of the mount
+    (version_2, {"memory.max": "536870912\n"}, "/../../elsewhere", "/", 512 * MIB),
+    (version_2, {"memory.max": "max\n"}, "/", "/", None),
+    (version_2, HIGH, "/", "/", 256 * MIB),
+    (version_2, PARENTS, "/pod/box/job", "/", 300 * MIB),  # the smallest
+])  # fmt: skip
+def test_memory_limit(tmp_path: Path, groups, files, path, top, limit) -> None:
+    assert machine.memory_limit(groups(tmp_path, files, path=path, top=top)) == limit
 
 
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({"memory.max": "536870912\n"}, 512 * MIB),
-        ({"memory.max": "max\n"}, None),
-        ({"memory.max": "max\n", "memory.high": "268435456\n"}, 256 * MIB),  # above this the group is throttled
-    ],
-)
-def test_memory_limit_in_version_2(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
-    assert machine.memory_limit(version_2(tmp_path, files)) == limit
+STAT = f"anon {100 * MIB}\ninactive_file {80 * MIB}\nactive_file {20 * MIB}\n"
+USED = {"memory.max": f"{300 * MIB}", "memory.current": f"{200 * MIB}", "memory.stat": STAT}
+V1_USED = {
+    "memory/memory.limit_in_bytes": f"{300 * MIB}",
+    "memory/memory.usage_in_bytes": f"{200 * MIB}",
+    "memory/memory.stat": f"inactive_file 7\ntotal_inactive_file {50 * MIB}\n",
+}
+BESIDE = {"pod/memory.max": f"{1000 * MIB}", "pod/memory.current": f"{900 * MIB}"}  # most of it used by a sibling
+BESIDE |= {"pod/box/memory.max": f"{600 * MIB}", "pod/box/memory.current": f"{300 * MIB}"}
 
 
-def test_smallest_memory_limit_of_the_parents_applies(tmp_path: Path) -> None:
-    files = {"pod/memory.max": f"{300 * MIB}", "pod/box/memory.max": f"{400 * MIB}", "pod/box/job/memory.max": "max"}
-    assert machine.memory_limit(version_2(tmp_path, files, path="/pod/box/job")) == 300 * MIB
+@pytest.mark.parametrize(("groups", "files", "path", "room"), [
+    (version_2, USED, "/", 180 * MIB),  # page cache that can be reclaimed counts as free
+    (version_1, V1_USED, "/", 150 * MIB),
+    (version_2, BESIDE, "/pod/box", 100 * MIB),  # that of the tightest group
+    (version_2, {"memory.current": "5"}, "/", None),
+    (version_2, {"memory.max": "100", "memory.current": "150"}, "/", 0),
+])  # fmt: skip
+def test_memory_room(tmp_path: Path, groups, files, path, room) -> None:
+    assert machine.memory_room(groups(tmp_path, files, path=path)) == room
 
 
-def test_version_1_value_for_unlimited_is_no_limit(tmp_path: Path) -> None:
-    assert machine.memory_limit(version_1(tmp_path, {"memory/memory.limit_in_bytes": "9223372036854771712\n"})) is None
+HYBRID = V1_GROUPS.format(path="/job") + "0::/job\n"
+UNIFIED = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+BLANK = "30 25 0:26 / /sys/fs/cgroup/my\\040groups rw - cgroup2 cgroup2 rw\n"
 
 
-def test_reclaimable_page_cache_counts_as_free(tmp_path: Path) -> None:
-    stat = f"anon {100 * MIB}\ninactive_file {80 * MIB}\nactive_file {20 * MIB}\n"
-    files = {"memory.max": f"{300 * MIB}", "memory.current": f"{200 * MIB}", "memory.stat": stat}
-    assert machine.memory_room(version_2(tmp_path / "2", files)) == 180 * MIB
-    files = {
-        "memory/memory.limit_in_bytes": f"{300 * MIB}",
-        "memory/memory.usage_in_bytes": f"{200 * MIB}",
-        "memory/memory.stat": f"inactive_file 7\ntotal_inactive_file {50 * MIB}\n",
-    }
-    assert machine.memory_room(version_1(tmp_path / "1", files)) == 150 * MIB
-
-
-def test_memory_room_is_that_of_the_tightest_group(tmp_path: Path) -> None:
-    files = {
-        "pod/memory.max": f"{1000 * MIB}",
-        "pod/memory.current": f"{900 * MIB}",  # most of it used by a sibling
-        "pod/box/memory.max": f"{600 * MIB}",
-        "pod/box/memory.current": f"{300 * MIB}",
-    }
-    assert machine.memory_room(version_2(tmp_path / "pod", files, path="/pod/box")) == 100 * MIB
-    assert machine.memory_room(version_2(tmp_path / "free", {"memory.current": "5"})) is None
-    full = {"memory.max": "100", "memory.current": "150"}
-    assert machine.memory_room(version_2(tmp_path / "full", full)) == 0
-
-
-def test_hybrid_host_reads_version_1_controllers(tmp_path: Path) -> None:
-    """systemd's hybrid layout: controllers in version 1, and an empty version 2 hierarchy."""
-    groups = V1_GROUPS.format(path="/job") + "0::/job\n"
-    mounts = V1_MOUNTS.format(top="/") + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
-    files = {"memory/job/memory.limit_in_bytes": f"{64 * MIB}", "unified/job/cgroup.procs": ""}
-    assert machine.memory_limit(tree(tmp_path, groups, mounts, files)) == 64 * MIB
-
-
-def test_unmounted_version_1_hierarchies_are_ignored(tmp_path: Path) -> None:
-    groups = V1_GROUPS.format(path="/job") + "0::/job\n"
-    root = tree(tmp_path, groups, V2_MOUNTS.format(top="/job"), {"memory.max": f"{64 * MIB}"})
-    assert machine.memory_limit(root) == 64 * MIB
-
-
-def test_mount_with_a_space_in_its_name_is_read(tmp_path: Path) -> None:
-    mounts = "30 25 0:26 / /sys/fs/cgroup/my\\040groups rw - cgroup2 cgroup2 rw\n"
-    root = tree(tmp_path, "0::/\n", mounts, {"my groups/memory.max": "4096"})
-    assert machine.memory_limit(root) == 4096
+@pytest.mark.parametrize(("groups", "mounts", "file"), [
+    # systemd's hybrid layout: controllers in version 1, and an empty version 2 hierarchy
+    (HYBRID, V1_MOUNTS.format(top="/") + UNIFIED, "memory/job/memory.limit_in_bytes"),
+    (HYBRID, V2_MOUNTS.format(top="/job"), "memory.max"),  # hierarchies of version 1 that are not mounted
+    ("0::/\n", BLANK, "my groups/memory.max"),
+])  # fmt: skip
+def test_mounts_are_read(tmp_path: Path, groups: str, mounts: str, file: str) -> None:
+    files = {file: "4096", "unified/job/cgroup.procs": ""}
+    assert machine.memory_limit(tree(tmp_path, groups, mounts, files)) == 4096
 
 
 def test_mount_whose_name_is_no_text_is_passed_over(tmp_path: Path) -> None:

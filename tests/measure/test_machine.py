@@ -40,15 +40,12 @@ def test_cores_without_a_smaller_quota_are_those_of_the_affinity_mask(tmp_path: 
     assert larger.cores_granted == larger.cores_affinity
 
 
-@pytest.mark.parametrize(
-    ("device", "present", "target"),
-    [
-        ("auto", "CPU", "cpu"),
-        ("auto", "CPU GPU", "gpu"),
-        ("auto", "CPU GPU TPU", "tpu"),
-        ("cpu", "CPU GPU", "cpu"),
-    ],
-)
+@pytest.mark.parametrize(("device", "present", "target"), [
+    ("auto", "CPU", "cpu"),
+    ("auto", "CPU GPU", "gpu"),
+    ("auto", "CPU GPU TPU", "tpu"),
+    ("cpu", "CPU GPU", "cpu"),
+])  # fmt: skip
 def test_target_device_is_the_requested_or_best_one(device: str, present: str, target: str) -> None:
     names = tuple(f"/physical_device:{kind}:0" for kind in present.split())
     assert machine._target(device, names) == target

@@ -142,6 +142,17 @@ def test_unknown_ratios_are_counted_by_running(tmp_path: Path) -> None:
     assert sorted(found.values())[-1] == 1
 
 
+def test_datasets_chosen_from_are_visited_as_often_as_in_the_profile(tmp_path: Path) -> None:
+    numbers = Dataset.range(100).map(lambda x: x)
+    mixed = live.read(Dataset.sample_from_datasets([numbers, numbers.map(lambda x: x)]).batch(8))
+    (choose,) = (node for node in mixed.pipeline if node.op == "choose")
+    counted = dict(zip((choose.id, *choose.inputs), (1000, 1000, 300, 700), strict=True))
+    operators = {name: OperatorProfile(name, Stage.TRANSFORM, elements=count) for name, count in counted.items()}
+    found = prefixes.cut(mixed, operators, str(tmp_path))
+    assert [found.visits(choose.id)[name] for name in choose.inputs] == pytest.approx([1.0, 1.0, 0.7])  # one feeds two
+    assert choose.id not in {node.id for node in found.nodes_to_count()}
+
+
 def test_cache_is_filled_with_a_sample(tmp_path: Path) -> None:
     made = tf.Variable(0, dtype=tf.int64)
     mine = str(tmp_path / "mine")

@@ -55,19 +55,15 @@ def test_buffer_that_takes_long_to_fill_is_cut() -> None:
     assert next(iter(cut.source.dataset)).shape == [4]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Dataset.range(10**9).shuffle(500).batch(4),
-        lambda: starting_slowly().shuffle(500),
-        lambda: slow().shuffle(32),
-        lambda: slow(30).shuffle(5000),
-        lambda: slow(20).shuffle(5000).cache().batch(2),
-        lambda: slow().batch(4),
-        lambda: Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([])).shuffle(5000),
-    ],
-    ids=["filled at once", "slow start", "small", "few elements", "cached", "no shuffle", "empty"],
-)
+@pytest.mark.parametrize("make", [
+    lambda: Dataset.range(10**9).shuffle(500).batch(4),
+    lambda: starting_slowly().shuffle(500),
+    lambda: slow().shuffle(32),
+    lambda: slow(30).shuffle(5000),
+    lambda: slow(20).shuffle(5000).cache().batch(2),
+    lambda: slow().batch(4),
+    lambda: Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([])).shuffle(5000),
+], ids=["filled at once", "slow start", "small", "few elements", "cached", "no shuffle", "empty"])  # fmt: skip
 def test_other_buffers_stay(make: Any) -> None:
     source = live.read(make())
     cut = cut_buffers(source)
@@ -96,16 +92,12 @@ def test_cut_is_the_same_in_every_plan() -> None:
 TENS = Dataset.range(10, 90, 10)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "element"),
-    [
-        (TENS.enumerate(), (1, 20)),
-        (Dataset.zip((Dataset.range(3), TENS)), (1, 20)),
-        (TENS.take(1).enumerate(), (0, 10)),  # there is no second one
-        (TENS, 10),
-    ],
-    ids=["numbered", "zipped", "one element", "not numbered"],
-)
+@pytest.mark.parametrize(("dataset", "element"), [
+    (TENS.enumerate(), (1, 20)),
+    (Dataset.zip((Dataset.range(3), TENS)), (1, 20)),
+    (TENS.take(1).enumerate(), (0, 10)),  # there is no second one
+    (TENS, 10),
+], ids=["numbered", "zipped", "one element", "not numbered"])  # fmt: skip
 def test_a_step_that_does_more_for_the_first_number_is_not_repeated(dataset: Any, element: Any) -> None:
     """As in `for step, batch in ds.enumerate(): if step % 1000 == 0: print(...)`."""
     runner = TensorFlowRunner(live.read(dataset), NoConsumer(""), machine=MACHINE, examples_per_element=1.0)

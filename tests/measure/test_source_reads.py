@@ -148,14 +148,11 @@ def costs(node: str, **more: Any) -> OperatorProfile:
 
 @pytest.mark.sample(1)
 @pytest.mark.usefixtures("patient_sweeps")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda names: Dataset.from_tensor_slices(names).interleave(tf.data.TFRecordDataset, cycle_length=2),
-        lambda names: Dataset.from_tensor_slices(names).flat_map(tf.data.TFRecordDataset),
-        lambda names: tf.data.TFRecordDataset(names),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda names: Dataset.from_tensor_slices(names).interleave(tf.data.TFRecordDataset, cycle_length=2),
+    lambda names: Dataset.from_tensor_slices(names).flat_map(tf.data.TFRecordDataset),
+    lambda names: tf.data.TFRecordDataset(names),
+])  # fmt: skip
 def test_source_sweep_has_at_most_one_reader_per_file(shards: list[str], make: Any) -> None:
     source = live.read(make(shards).map(tf.strings.length).batch(10))
     node = source_reads.reading_operator(source)

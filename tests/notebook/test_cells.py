@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption
-from pipetune.core.functions import FunctionFacts
-from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Diagnosis, Finding, Verdict
 from pipetune.core.results import Interval
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Session
@@ -23,6 +22,7 @@ from pipetune.report.places import places_of
 from pipetune.report.render import render_text
 from pipetune.source.cells import Cells
 from pipetune.source.source_files import source_lines
+from tests import words
 
 compilerop = pytest.importorskip("IPython.core.compilerop")
 
@@ -47,23 +47,15 @@ def cell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
     return lambda text, number: str(compiler.cache(text, number))
 
 
-def pipeline(file: str, text: str = TEXT) -> Pipeline:
-    """The pipeline that `text` builds, with the places of its calls."""
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    nodes = []
-    for number, call in enumerate(sorted(calls, key=lambda call: call.lineno)):
-        method = call.func.attr  # type: ignore[attr-defined]
-        span = call.lineno, call.col_offset, call.end_lineno or 0, call.end_col_offset or 0
-        nodes.append(
-            Node(
-                f"n{number}",
-                method,
-                (f"n{number - 1}",) if number else (),
-                {"num_parallel_calls": None} if method == "map" else {},
-                FunctionFacts("decode", "d") if method == "map" else None,
-                location=SourceLocation(file, *span, method),
-            )
-        )
+def pipeline(file: str) -> Pipeline:
+    """The pipeline that `TEXT` builds, with the places of its calls."""
+    found = words.pipeline("range 9 | map | batch 3")
+    calls = [call for call in ast.walk(ast.parse(TEXT)) if isinstance(call, ast.Call)]
+    spans = sorted((call.lineno, call.col_offset, call.end_lineno, call.end_col_offset) for call in calls)
+    nodes = [
+        replace(node, location=SourceLocation(file, *span, node.op))
+        for node, span in zip(found.nodes, spans, strict=True)
+    ]
     return Pipeline(tuple(nodes), name="ds")
 
 
@@ -75,9 +67,8 @@ def session(file: str, *, plan: Plan | None = None) -> Session:
     patch = PatchResult() if plan is not None else None
     findings = (Finding("frozen-order", f"shuffle in {file}", file=file, line=3),)
     notes = (f"See {file}:5.", "See /home/ada/other.py:5.")
-    return Session(
-        "1", Command(), datasets=(dataset,), findings=findings, notes=notes, patch=patch, status="done", complete=True
-    )
+    more = {"findings": findings, "notes": notes, "patch": patch}
+    return Session("1", Command(), datasets=(dataset,), **more, status="done", complete=True)
 
 
 def test_places_are_named_as_cells(cell: Callable[[str, int], str]) -> None:

@@ -6,6 +6,7 @@ import io
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,23 +18,6 @@ from pipetune.live_progress import showing_progress
 
 class Stream(io.StringIO):
     encoding = "utf-8"
-
-    def __init__(self, *, terminal: bool) -> None:
-        super().__init__()
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-
-class Received:
-    """A listener that keeps the names of its events."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_args, **_named: self.events.append(name)
 
 
 def run(listener: Listener) -> None:
@@ -49,42 +33,35 @@ def run(listener: Listener) -> None:
 EVENTS = ["progress", "verdict", "bottleneck", "trial_started", "progress", "trial_ended"]
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, requested: bool = True) -> str:
-    stream, received = Stream(terminal=terminal), Received()
+def shell_of(monkeypatch: pytest.MonkeyPatch, **has: Any) -> SimpleNamespace:
+    """Makes this process look as if such a shell runs it."""
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=lambda _file: None), **has)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    return shell
+
+
+@pytest.mark.parametrize(("terminal", "notebook", "requested", "shows"), [
+    (True, False, True, True),
+    (False, True, True, True),
+    (False, False, True, False),  # a log file
+    (True, True, False, False),
+])  # fmt: skip
+def test_each_step_and_the_verdict_are_shown(monkeypatch, terminal, notebook, requested, shows) -> None:
+    if notebook:
+        shell_of(monkeypatch, kernel=object())
+    stream, received = Stream(), Mock()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)
     with showing_progress(received, requested=requested) as listener:
         run(listener)
-    assert received.events == EVENTS
-    return stream.getvalue()
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes this process look like the kernel of a notebook, which has run no cell."""
-    shell = SimpleNamespace(kernel=object(), compile=SimpleNamespace(format_code_name=lambda _file: None))
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
-
-
-def test_terminal_shows_each_step_and_the_verdict_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown(monkeypatch, terminal=True)
-    assert "measuring the input alone" in text and "INPUT-BOUND. Training waits 40 % of a step." in text
-    assert "map bounds the input." in text and "pair 3, 1.30x so far (best so far: prefetch, 1.31x)" in text
+    assert [name for name, *_ in received.method_calls] == EVENTS and in_notebook() is notebook
+    text = stream.getvalue()
+    assert bool(text) is shows
+    assert not shows or ("measuring the input alone" in text and "INPUT-BOUND. Training waits 40 % of a step." in text)
+    told = ("map bounds the input.", "pair 3, 1.30x so far (best so far: prefetch, 1.31x)")
+    assert not shows or all(words in text for words in told)
     assert "starting the script" not in text, "there is no script"
-    assert text.replace("\n", "").isprintable()
-
-
-@pytest.mark.usefixtures("kernel")
-def test_notebook_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_notebook() and "INPUT-BOUND" in shown(monkeypatch, terminal=False)
-
-
-def test_log_file_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, terminal=False) == ""
-
-
-@pytest.mark.usefixtures("kernel")
-def test_nothing_is_shown_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, terminal=True, requested=False) == ""
+    assert not text or text.replace("\n", "").isprintable()
 
 
 def test_ipython_is_not_imported_to_look_for_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +70,5 @@ def test_ipython_is_not_imported_to_look_for_a_shell(monkeypatch: pytest.MonkeyP
 
 
 def test_shell_of_a_terminal_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = SimpleNamespace()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    shell = shell_of(monkeypatch)
     assert running_shell() is shell and not in_notebook()

@@ -22,17 +22,16 @@ from pipetune.notebook.tuning import CellTuning
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("--budget inf", "--budget takes a number of seconds above 0"),
-        ("--budget nan", "--budget takes a number of seconds above 0"),
-        ("2nd", "'2nd' is not a name"),
-        ("class", "'class' is not a name"),
-    ],
-)
+@pytest.mark.parametrize(("line", "says"), [
+    ("--budget inf", "--budget takes a number of seconds above 0"),
+    ("--budget nan", "--budget takes a number of seconds above 0"),
+    ("--budget much", "argument --budget: invalid float value: 'much'"),
+    ("--allow reorders", "--allow: 'reorders' is not one of statistical, reorder"),
+    ("2nd", "'2nd' is not a name"),
+    ("class", "'class' is not a name"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(line: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=f"^%%pipetune: {says}"):
         magic.run(line, "1")
 
 

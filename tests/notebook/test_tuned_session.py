@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ def test_properties_of_a_proven_session(tmp_path: Path) -> None:
     session = samples.photos()
     save(session, tmp_path / "session.json")
     tuned = pipetune.load(tmp_path)
-    assert session.training is not None and session.patch is not None
     assert (tuned.outcome, tuned.verdict) == ("proven", "input-bound")
     assert tuned.speedup == session.training.speedup and tuned.speedup is not None
     assert tuned.input_speedup == session.datasets[0].input_speedup
@@ -32,7 +31,6 @@ def test_properties_of_a_proven_session(tmp_path: Path) -> None:
 
 def test_rewrites_are_those_of_the_plan_with_their_places_and_gains() -> None:
     session = samples.photos()
-    assert session.plan is not None
     found = TunedSession(session).rewrites
     assert [one.rule for one in found] == [one.rule for one in session.plan.rewrites]
     assert {one.safety for one in found} <= set(Safety)
@@ -49,15 +47,12 @@ def test_what_was_not_measured_is_missing(name: str) -> None:
     assert repr(tuned) == "<pipetune session: failed>"
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("photos", "<pipetune session: proven, training 1.36x (1.34 to 1.38), input wait 28 % (26 to 31 %)>"),
-        ("likely", "<pipetune session: likely, training 1.31x (1.08 to 1.57) not proven, input wait 11 % ("),
-        ("input_only", "<pipetune session: proven, input alone"),
-        ("busy", "<pipetune session: not-input-bound, input wait"),
-    ],
-)
+@pytest.mark.parametrize(("name", "line"), [
+    ("photos", "<pipetune session: proven, training 1.36x (1.34 to 1.38), input wait 28 % (26 to 31 %)>"),
+    ("likely", "<pipetune session: likely, training 1.31x (1.08 to 1.57) not proven, input wait 11 % ("),
+    ("input_only", "<pipetune session: proven, input alone"),
+    ("busy", "<pipetune session: not-input-bound, input wait"),
+])  # fmt: skip
 def test_one_line_says_outcome_gain_and_wait(name: str, line: str) -> None:
     session = samples.ALL[name]()
     if name == "input_only":
@@ -93,24 +88,10 @@ def test_rate_of_a_plan_that_was_not_confirmed_is_no_row() -> None:
     assert "tuned" not in set(TunedSession(without).rates_frame()["variant"])
 
 
-class Frame(HTMLParser):
-    """The tags of a notebook's output, and the attributes of its frame as a browser reads them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: dict[str, str | None] = {}
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes |= dict(attrs)
-
-
 @pytest.mark.parametrize("name", ["photos", "hostile"])
 def test_html_is_the_report_in_a_frame(name: str) -> None:
     session = samples.ALL[name]()
-    frame = Frame(TunedSession(session)._repr_html_())
-    assert frame.tags == ["iframe"], "nothing of a session gets out of the frame"
-    assert frame.attributes["srcdoc"] == html(session)
-    assert "allow-same-origin" not in (frame.attributes["sandbox"] or "")
+    frame = TunedSession(session)._repr_html_()
+    begin, page, *_ = frame.split('"')
+    assert (begin, frame.count("<")) == ("<iframe srcdoc=", 2), "nothing of a session gets out of the frame"
+    assert unescape(page) == html(session) and "allow-same-origin" not in frame

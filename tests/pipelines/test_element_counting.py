@@ -29,8 +29,6 @@ def lines(tmp_path: Path) -> Any:
     lambda lines: Dataset.zip((lines.skip(3), lines)),
     lambda lines: lines.take(7).batch(2),
     lambda lines: lines.take(40),
-    lambda lines: lines.take(-1),
-    lambda lines: lines.skip(40),
     lambda lines: lines.skip(-1),
     lambda lines: lines.shard(5, 4),
     lambda lines: lines.batch(5).batch(2, drop_remainder=True).prefetch(2),

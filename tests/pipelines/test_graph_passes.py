@@ -57,13 +57,6 @@ def test_single_pass_changes_the_graph_but_not_the_values() -> None:
     assert fused.element_spec == dataset.element_spec
 
 
-def test_source_tensors() -> None:
-    assert [
-        tensor.shape for tensor in tensorflow_private.source_tensors(Dataset.from_tensor_slices(np.zeros([3, 2])))
-    ] == [[3, 2]]
-    assert tensorflow_private.source_tensors(Dataset.range(3)) == ()
-
-
 @pytest.mark.parametrize(("name", "make", "kernel"), [
     ("map_parallelization", lambda: Dataset.range(9).map(square).prefetch(1), "ParallelMapV2"),
     ("map_and_batch_fusion", lambda: Dataset.range(9).map(square).batch(2).prefetch(1), "MapAndBatch"),

@@ -92,7 +92,6 @@ def proposal_test(
 
 
 def with_profile(described: RuleContext, **changes: Any) -> RuleContext:
-    """Returns a context with these fields of its profile changed."""
     assert described.profile is not None
     return replace(described, profile=replace(described.profile, **changes))
 
@@ -106,7 +105,6 @@ def with_measured(described: RuleContext, *nodes: str, **changes: Any) -> RuleCo
 
 
 def first(rewrites: Iterable[Rewrite], rule: str, node: str = "") -> Rewrite:
-    """Returns the first rewrite of a rule, at an operator if it is named."""
     return next(one for one in rewrites if one.rule == rule and node in ("", one.node))
 
 

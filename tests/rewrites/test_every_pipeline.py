@@ -102,3 +102,11 @@ def test_any_two_rewrites_either_stand_together_or_have_a_conflict(function: str
     for pair in itertools.permutations(rewrites, 2):
         conflict = find_conflict(described, pair)
         assert conflict or apply_edits(described.pipeline, [edit for one in pair for edit in one.edits])
+
+
+@pytest.mark.parametrize(
+    "words", ["range 3 | mop", "range 3 | filter nonsense", "range 3 | map bytes=many", "range 3 | map cpu=3h"]
+)
+def test_unknown_word_is_an_error(words: str) -> None:
+    with pytest.raises(ValueError, match=r"mop|nonsense|many|3h"):
+        context(words)

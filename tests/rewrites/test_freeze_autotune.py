@@ -1,4 +1,4 @@
-"""`freeze-autotune`: where it is proposed and where not."""
+"""`freeze-autotune`: where it is proposed and where not; and the baselines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Safety
+from pipetune.core.edits import Safety, apply_edits
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.rewrites import propose_all
+from pipetune.rewrites.baselines import autotune_plan, baseline_plan, off_plan, parallelism_edits
 from pipetune.rewrites.conflicts import find_conflict
-from tests.rewrites.tables import Row, first, outlines, silent_test
-from tests.rules import check_proposes, check_rewrite, context, proposals
+from pipetune.rewrites.rule import RuleContext
+from tests.rewrites.tables import Row, outlines, silent_test
+from tests.rules import check_proposes, check_rewrite, check_well_formed, context, proposals
+from tests.words import pipeline
 
 
 def calls(node: str, value: float, kernel: str = "ParallelMapV2", **more: Any) -> TunedValue:
@@ -40,10 +43,8 @@ _EXCEEDS = "exceed its cycle length of 2"
 
 SILENT: list[Row] = [
     ("range 9 | map 4 | batch 2", _seen(None), "not observed"),
-    ("range 9 | map AUTOTUNE", _seen(None), "not observed"),
     ("range 9 | map AUTOTUNE", _seen(reading(note="The runtime shows no model of this pipeline.")), "no model"),
     ("range 9 | map 4 | prefetch 2", _seen(reading(calls("n1", 4, tunable=False))), "no value for AUTOTUNE to choose"),
-    ("range 9 | map 4 | prefetch 2", _seen(reading()), "no value for AUTOTUNE to choose"),
     ("range 9 | map AUTOTUNE", _seen(reading(calls("n1", 3), converged=False)), "not settled after 3.0 s"),
     ("range 9 | map AUTOTUNE", {**_seen(_MAP), "options": {"autotune.enabled": False}}, "switched off"),
     ("range 9 | map AUTOTUNE", {**_seen(_MAP), "detected_cores": 64}, "another machine"),
@@ -74,7 +75,6 @@ test_no_proposal = silent_test("freeze-autotune", SILENT)
 
 
 FIRES: list[tuple[str, AutotuneValues, dict[str, Any], str]] = [
-    ("range 9 | map AUTOTUNE", _MAP, {}, _number(3)),
     ("range 9 | map", _MAP, {}, _number(3)),  # made parallel by TensorFlow
     ("range 9 | map | batch 2", reading(calls("n1", 2, "MapAndBatch")), {}, _number(2)),
     ("range 9 | batch 2 num_parallel_calls=AUTOTUNE", reading(calls("n1", 2, "ParallelBatch")), {}, _number(2)),
@@ -87,7 +87,6 @@ FIRES: list[tuple[str, AutotuneValues, dict[str, Any], str]] = [
     ("list_files | interleave AUTOTUNE", reading(calls("n2", 2, "ParallelInterleaveV4")), {"cores": 6},
      "EXACT n2.cycle_length=2 n2.block_length=1 n2.num_parallel_calls=2"),
     ("range 9 | map AUTOTUNE random", _MAP, {}, "STATISTICAL n1.num_parallel_calls=3"),
-    ("range 9 | map AUTOTUNE deterministic=False", _MAP, {}, _number(3)),
     ("range 9 | map AUTOTUNE python | map AUTOTUNE", reading(calls("n1", 2), calls("n2", 3)), {}, _number(3, "n2")),
 ]  # fmt: skip
 
@@ -117,9 +116,49 @@ def test_duplicate_of_parallel_map_is_merged_into_it() -> None:
     assert not any(one.equal_is_enough for one in rewrites if one is not only)
 
 
-def test_conflicts_with_another_rewrite_of_the_same_number() -> None:
-    described = context("range 9 | map AUTOTUNE random", autotune_reading=_MAP)
-    rewrites, _ = propose_all(described)
-    freeze, number, ending = (first(rewrites, rule) for rule in ("freeze-autotune", "parallel-map", "prefetch"))
-    assert "set twice" in find_conflict(described, [number, freeze])
-    assert find_conflict(described, [ending, freeze]) == ""
+# -- the baselines
+
+
+def test_off_plan_disables_everything_but_autotune() -> None:
+    plan = off_plan(pipeline("range 9 | map | batch 2"))
+    edited = apply_edits(pipeline("range 9 | map | batch 2"), plan.edits)
+    assert edited.options == {
+        "experimental_optimization.apply_default_optimizations": False,
+        "experimental_optimization.inject_prefetch": False,
+    }
+    assert edited.nodes == pipeline("range 9 | map | batch 2").nodes
+
+
+AUTOTUNE: list[tuple[str, str]] = [
+    ("range 9 | map | batch 2", "n1.num_parallel_calls=-1 prefetch(buffer_size=-1)>n2"),
+    ("range 9 | map 4 random | batch 2", "n1.num_parallel_calls=-1 prefetch(buffer_size=-1)>n2"),
+    ("range 9 | map AUTOTUNE | batch 2 | prefetch 2", "n3.buffer_size=-1"),
+    ("range 9 | map AUTOTUNE | batch 2 | prefetch 2 | with_options", "n3.buffer_size=-1"),
+    ("range 9 | map synchronous=True | batch 2", "prefetch(buffer_size=-1)>n2"),
+    ("list_files | interleave | batch 2",
+     "n2.cycle_length=6 n2.block_length=1 n2.num_parallel_calls=-1 prefetch(buffer_size=-1)>n3"),
+    ("list_files | interleave cycle_length=4 block_length=2 | batch 2",
+     "n2.num_parallel_calls=-1 prefetch(buffer_size=-1)>n3"),
+    ("list_files | interleave AUTOTUNE | batch 2", "n2.cycle_length=2 n2.block_length=1 prefetch(buffer_size=-1)>n3"),
+    ("range 9 | batch 2 num_parallel_calls=3 | prefetch AUTOTUNE | map AUTOTUNE | prefetch 1", "n4.buffer_size=-1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "expected"), AUTOTUNE)
+def test_autotune_plan_sets_autotune_everywhere(words: str, expected: str) -> None:
+    plan = autotune_plan(pipeline(words), 6)
+    assert outlines(list(plan.rewrites)) == [f"STATISTICAL {expected}"]
+    check_well_formed(apply_edits(pipeline(words), plan.edits))
+
+
+def test_autotune_plan_is_empty_without_anything_to_tune() -> None:
+    assert autotune_plan(pipeline("range 9 | batch 2 | prefetch AUTOTUNE"), 6).rewrites == ()
+
+
+def test_parallelism_edits_set_every_number_up_to_the_cycle_length() -> None:
+    words = "list_files | interleave cycle_length=3 | map | map synchronous=True | batch 2 | prefetch 1"
+    known = pipeline(words)
+    edited = apply_edits(known, parallelism_edits(RuleContext(known, cores=4), lambda node: 4, prefetch=5))
+    assert [node.argument("num_parallel_calls") for node in edited] == [None, None, 3, 4, None, None, None]
+    assert edited.output.argument("buffer_size") == 5
+    assert baseline_plan("cores", known, (), "Nothing.").rewrites == ()

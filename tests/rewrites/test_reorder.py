@@ -46,7 +46,6 @@ FILTER_FIRES: list[Row] = [
     (f"range 9 | map | prefetch 2 | {_FILTER}", [f"EXACT n3>n0 n3 {_GETS}"]),
     (f"range 9 | [prefetch 2 or shuffle 9 or map random or map] | map | {_FILTER}",
      [f"EXACT n3>n1 n3 {_GETS}"]),
-    ("range 9 | map | map | filter early=2", [f"EXACT n3>n0 n3 {_GETS}"]),
     ("range 9 | map | map | filter early=1+no", [f"EXACT n3>n1 n3 {_GETS}"]),
     (f"range 9 | map [random or seeded or python_random] | {_FILTER}", [f"STATISTICAL n2>n0 n2 {_GETS}"]),
 ]  # fmt: skip
@@ -66,7 +65,6 @@ SPLIT_SILENT: list[Row] = [
      None),
     ("range 9 | map | [cache or snapshot or ignore_errors or assert_cardinality or enumerate] | skip 3", None),
     ("range 9 | map | [unique or take_while] | skip 3", None),
-    ("range 9 | map | [repeat 2 or batch 2] | take 3", None),
     ("range 9 | [scan or flat_map or interleave or group_by_window or opaque] | skip 3", None),
     # What is upstream has other readers, or branches join there.
     ("a = range 9 | map; b = a | skip 3; c = a | take 3; zip b c", None),
@@ -75,7 +73,6 @@ SPLIT_SILENT: list[Row] = [
     ("range 9 | map | [skip 0 or take -1]", "elements are dropped"),
     ("range 9 | map | [skip or take] None", "unknown how many"),
     ("range 9 | map | take 1000", "at most 2 of the elements"),  # two cores
-    ("range 9 | map 4 | take 1000", "at most 4 of the elements"),
     ("range 9 | map 4 | prefetch 16 | take 1000", "at most 20 of the elements"),
     ("range 9 | map | take 5", _OFF, "at most 0 of the elements"),
     ("range 9 | map | take 0", "compared with 0"),
@@ -94,10 +91,8 @@ SPLIT_FIRES: list[Row] = [
     ("range 9 | [map raises or shuffle 9 or cache or assert_cardinality] | map | skip 3", ["EXACT n3>n1"]),
     # Nothing is drawn for what is dropped.
     ("range 9 | map [random or seeded or python_random] | skip 3", ["STATISTICAL n2>n0"]),
-    ("range 9 | map random | map | skip 3", ["STATISTICAL n3>n0"]),
     ("range 9 | prefetch 2 | map | skip 3", ["EXACT n3>n1"]),  # nothing is gained by passing the prefetch
     ("range 9 | map | [take 90 | skip 3 or skip 3 | take 90 or shard 2 index=0 | skip 3]", ["EXACT n2>n0 n3>n2"]),
-    ("range 9 | map | skip 3 | shard 2 index=0", ["EXACT n2>n0"]),
     ("range 9 | map | skip 3 | map | skip 2", ["EXACT n2>n0", "EXACT n4>n2"]),
     # A take alone, where much is read ahead upstream of it.
     ("range 9 | map[ or  4] | take 20", ["EXACT n2>n0"]),

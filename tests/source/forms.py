@@ -82,13 +82,6 @@ def forms(text: str) -> tuple[Form, ...]:
 
 FORMS = forms(
     r'''
-#: a lambda that reads nothing else, and calls in between | vectorized map
-ds = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
-ds = ds.map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0})
-row = len(np.unique(Y))
-ds = ds.batch(4)
-+ds = ds.map(lambda batch: tf.vectorized_map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0}, batch))
-
 #: a lambda over several lines | vectorized map
 ds = (
     tf.data.Dataset.from_tensor_slices((X, Y))
@@ -150,15 +143,6 @@ for scale in (255.0, 128.0):
     ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x, scale=scale: x / scale).batch(4)
 +    ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
 +    ds = ds.map(lambda batch: tf.vectorized_map(lambda x, scale=scale: x / scale, batch))
-
-#: functools.partial in the call | vectorized map
-import functools
-def resize(x, y, factor, training):
-    return x * factor, y
-ds = tf.data.Dataset.from_tensor_slices((X, Y))
-ds = ds.map(functools.partial(resize, factor=2.0, training=True), num_parallel_calls=2)
-ds = ds.batch(4)
-+ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: resize(*row, factor=2.0, training=True), batch), num_parallel_calls=2)
 
 #: a conditional expression | vectorized map
 def scale(x):
@@ -235,16 +219,6 @@ ds = shuffled(ds, 12)
 ds = ds.batch(4)
 +ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
-#: a shuffle under a condition, moved up | moved shuffle map
-def dataset(training):
-    ds = tf.data.Dataset.from_tensor_slices(X)
-    ds = ds.map(lambda x: x / 255.0)
-    if training:
-        ds = ds.shuffle(12, seed=1)
-    return ds.batch(4)
-fit(dataset(True))
-+    ds = ds.map(lambda x: x / 255.0)
-
 #: a conditional expression for a step | vectorized map
 def dataset(training):
     ds = tf.data.Dataset.from_tensor_slices(X)
@@ -277,22 +251,6 @@ fit(Data.train)
 +    train = train.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 +    train = train.prefetch(tf.data.AUTOTUNE)
 
-#: a function that makes the input function | vectorized map
-def make_input_fn(rows, labels, shuffle=True, size=4):
-    def input_function():
-        ds = tf.data.Dataset.from_tensor_slices((dict(x=rows), labels))
-        ds = ds.map(lambda x, y: ({"x": x["x"] / 255.0}, y))
-        if shuffle:
-            ds = ds.shuffle(12, seed=1)
-        ds = ds.batch(size).repeat(2)
-        return ds
-    return input_function
-train_input_fn = make_input_fn(X, Y)
-fit(train_input_fn())
-+        ds = ds.batch(size)
-+        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: ({"x": x["x"] / 255.0}, y))(*row), batch))
-+        ds = ds.repeat(2)
-
 #: unbound: behind the batch | vectorized map; prefetch
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = tf.data.Dataset.map(ds, lambda x: x / 255.0)
@@ -323,23 +281,6 @@ fit(Pipeline().build(X))
 +        return tf.data.Dataset.from_tensor_slices(rows)
 +        return ds.batch(4).map(lambda batch: tf.vectorized_map(self.preprocess, batch))
 
-#: a method that is handed the dataset | vectorized map
-class Pipeline:
-    def __init__(self, size):
-        self.size = size
-    def preprocess(self, x):
-        return x / 255.0
-    def shuffled(self, ds):
-        return ds.shuffle(12, seed=1)
-    def build(self, rows):
-        ds = tf.data.Dataset.from_tensor_slices(rows)
-        ds = ds.map(self.preprocess)
-        ds = self.shuffled(ds)
-        return ds.batch(self.size)
-fit(Pipeline(4).build(X))
-+        ds = ds.batch(self.size)
-+        return ds.map(lambda batch: tf.vectorized_map(self.preprocess, batch))
-
 #: windows of a series, by window and flat_map | gathered
 def windowed_dataset(series, window_size, batch_size, shuffle_buffer):
     dataset = tf.data.Dataset.from_tensor_slices(series)
@@ -361,21 +302,13 @@ fit(windowed_dataset(SERIES, 5, 8, 10))
 +    dataset = dataset.batch(batch_size).map(windows_at)
 
 #: arrays, in a chain | gathered
-train = tf.data.Dataset.from_tensor_slices((X / 255.0, Y)).shuffle(12, seed=1).batch(4).prefetch(1)
+D = tf.data.Dataset
+train = D.from_tensor_slices(tensors=(X / 255.0, Y)).shuffle(12, seed=1).batch(4).prefetch(1)
 fit(train)
-+arrays = tf.data.Dataset.from_tensors((X / 255.0, Y)).get_single_element()
-+train = tf.data.Dataset.range(len(arrays[0])).shuffle(12, seed=1).batch(4)
++arrays = D.from_tensors((X / 255.0, Y)).get_single_element()
++train = D.range(len(arrays[0])).shuffle(12, seed=1).batch(4)
 +train = train.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 +train = train.prefetch(1)
-
-#: arrays unbound, in one name | gathered
-D = tf.data.Dataset
-ds = D.from_tensor_slices(tensors=(X, Y))
-ds = D.shuffle(ds, 12, seed=1)
-ds = D.batch(ds, 4)
-+arrays = D.from_tensors((X, Y)).get_single_element()
-+ds = D.range(len(arrays[0]))
-+ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 
 #: arrays by name, with a map | gathered
 def scale(row):
@@ -388,29 +321,6 @@ ds = ds.batch(4)
 +ds = tf.data.Dataset.range(len(arrays['x']))
 +ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 +ds = ds.map(scale)
-
-#: records: a function | parsed map
-def parse(record):
-    """One example."""
-    return tf.io.parse_single_example(record, FEATURES)
-ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
-ds = ds.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-ds = ds.shuffle(12, seed=1)
-ds = ds.batch(4)
-+    return tf.io.parse_example(record, FEATURES)
-+ds = ds.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-
-#: records: a method | parsed map
-class Input:
-    def parse(self, record):
-        parsed = tf.io.parse_single_example(record, FEATURES)
-        return parsed["x"], parsed["y"]
-    def dataset(self):
-        ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
-        return ds.map(self.parse).batch(4)
-fit(Input().dataset())
-+        parsed = tf.io.parse_example(record, FEATURES)
-+        return ds.batch(4).map(self.parse)
 
 #: records: a function that calls another | parsed map
 def parse(record):
@@ -459,17 +369,6 @@ fit(load(EXAMPLES))
 +    if labeled:
 +        return ds.batch(4).map(read_labeled)
 
-#: a helper for both, equal for both | vectorized map
-def dataset(rows, training):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    ds = ds.map(lambda x: x / 255.0)
-    if training:
-        ds = ds.shuffle(12, seed=1)
-    return ds.batch(4)
-train, check = dataset(X, True), dataset(X[:6], False)
-fit(train, check)
-+    return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
 #: the tutorial of Keras: prepare(ds, shuffle, augment) | vectorized map#1
 def prepare(ds, shuffle=False, augment=False):
     ds = ds.map(lambda x, y: (x / 255.0, y))
@@ -485,51 +384,6 @@ check = prepare(rows)
 fit(train, check)
 +    ds = ds.batch(4)
 +        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: (x * 2.0, y))(*row), batch), num_parallel_calls=tf.data.AUTOTUNE)
-
-#: a loop over the splits | vectorized map
-datasets = {}
-for split, rows in (("train", X), ("test", X[:6])):
-    ds = tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0)
-    datasets[split] = ds.batch(4)
-fit(datasets["train"], datasets["test"])
-+    ds = tf.data.Dataset.from_tensor_slices(rows)
-+    datasets[split] = ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
-#: helpers that call each other | vectorized map
-def load(rows):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    ds = ds.map(lambda x: x / 255.0)
-    return ds.batch(4)
-def training():
-    return load(X).repeat(2)
-def checking():
-    return load(X[:6])
-fit(training())
-evaluate(checking())
-+def load(rows, vectorize_map=False):
-+    if vectorize_map:
-+        return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-+    return load(X, vectorize_map=True).repeat(2)
-
-#: a map in a helper for both, the batch outside | vectorized map
-def scale(x, y):
-    return x / 255.0, y
-def load(rows, labels):
-    ds = tf.data.Dataset.from_tensor_slices((rows, labels))
-    return ds.map(scale)
-def training():
-    ds = load(X, Y)
-    ds = ds.shuffle(12, seed=1)
-    return ds.batch(4)
-def checking():
-    return load(X[:6], Y[:6]).batch(2).cache()
-fit(training(), checking())
-+def load(rows, labels, vectorize_map=False):
-+    if vectorize_map:
-+        return ds
-+    ds = load(X, Y, vectorize_map=True)
-+    ds = ds.batch(4)
-+    return ds.map(lambda *batch: tf.vectorized_map(lambda row: scale(*row), batch))
 
 #: a helper for both, a condition that training does not meet | batched map
 def dataset(rows, noisy=False):
@@ -561,25 +415,6 @@ evaluate(finish(load(X[:6])))
 +        ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 +fit(finish(load(X, vectorize_map=True), training=True, vectorize_map=True))
 
-#: arrays in a helper that is called again | gathered
-def dataset(x, y, shuffle=False):
-    ds = tf.data.Dataset.from_tensor_slices((x, y))
-    if shuffle:
-        ds = ds.shuffle(12, seed=1)
-    return ds.batch(4)
-fit(dataset(X, Y, shuffle=True))
-evaluate(dataset(X[:6], Y[:6]))
-+def dataset(x, y, shuffle=False, gather_batches=False):
-+    if gather_batches:
-+        arrays = tf.data.Dataset.from_tensors((x, y)).get_single_element()
-+        ds = tf.data.Dataset.range(len(arrays[0]))
-+    else:
-+        ds = tf.data.Dataset.from_tensor_slices((x, y))
-+    if gather_batches:
-+        ds = ds.batch(4)
-+        return ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-+fit(dataset(X, Y, shuffle=True, gather_batches=True))
-
 #: records in a helper that is called again | parsed map
 def parse(record):
     return tf.io.parse_single_example(record, FEATURES)
@@ -596,6 +431,21 @@ evaluate(dataset(EXAMPLES[:6]))
 +        ds = ds.batch(4)
 +        return ds.map(lambda batch: parse(batch, parse_example=tf.io.parse_example))
 +fit(dataset(EXAMPLES, parse_batches=True))
+
+#: a function of another module, called by the module's name | vectorized map
+import loading
+fit(loading.dataset(X))
+evaluate(loading.dataset(X[:6]))
+#= loading
+import tensorflow as tf
+def dataset(rows):
+    ds = tf.data.Dataset.from_tensor_slices(rows)
+    ds = ds.map(lambda x: x / 255.0)
+    return ds.batch(4)
++def dataset(rows, vectorize_map=False):
++    if vectorize_map:
++        return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++fit(loading.dataset(X, vectorize_map=True))
 
 #: windows of a series, and a test that comes later | series
 class Windows:
@@ -644,23 +494,6 @@ def load(rows, kind):
     return ds.batch(4)
 fit(load(X, 2))
 #! one of several functions
-
-#: a function that makes two input functions | vectorized map
-def make_input_fn(rows, size=4):
-    def input_function():
-        return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0).batch(size)
-    return input_function
-train_input_fn, check_input_fn = make_input_fn(X), make_input_fn(X[:6])
-fit(train_input_fn())
-evaluate(check_input_fn())
-#! is also referenced at
-
-#: a comprehension over the splits: a cache for one | cached map
-def dataset(rows):
-    return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0).batch(4)
-datasets = {name: dataset(rows) for name, rows in {"train": X, "check": X[:6]}.items()}
-fit(datasets["train"], datasets["check"])
-#! shared by 2 datasets
 """
 )
 """Forms that the patch does not support; others that the README names are in `test_emit.py` and `test_users_scripts.py`."""

@@ -184,14 +184,6 @@ def test_revert_refuses_a_file_edited_at_the_patched_place(project, change):
     assert check_applied(project.folder).state is PatchState.CHANGED
 
 
-def test_file_restored_by_hand_does_not_prevent_revert(project):
-    apply_patch(project.patch, folder=project.folder)
-    (project.root / "train.py").write_bytes(TEXTS["train.py"][0])
-    assert project.state is PatchState.PARTLY
-    reverted = revert_applied(project.folder)
-    assert str(project.root / "train.py") not in reverted and project.is_old()
-
-
 def test_damaged_copy_is_not_restored(project):
     apply_patch(project.patch, folder=project.folder)
     next(project.folder.glob("originals/*train.py")).write_bytes(b"lost")

@@ -20,9 +20,6 @@ GOLDEN: list[tuple[str, str, str]] = [
     ("in one line",
      "def choose(x):\n    return tf.where(c(x), tf.reverse(x, [1]), x)  #S\n",
      "def choose(x):\n    return tf.cond(c(x), lambda: tf.reverse(x, [1]), lambda: x)  #S\n"),
-    ("a variable of one side",
-     "def choose(x):\n    grey = tf.tile(x[:1], [3])  #M\n    return tf.where(c(x), grey, x)  #S\n",
-     "def choose(x):\n    return tf.cond(c(x), lambda: tf.tile(x[:1], [3]), lambda: x)  #S\n"),
     ("a variable of a variable, a statement between",
      "def choose(x):\n    small = x - 1  #M\n    dark = small * 2  #M\n    heads = tf.random.uniform([]) < 0.5  #K\n    return tf.where(heads, x, dark)  #S\n",
      "def choose(x):\n    heads = tf.random.uniform([]) < 0.5  #K\n    return tf.cond(heads, lambda: x, lambda: (x - 1) * 2)  #S\n"),
@@ -92,7 +89,6 @@ def test_function_that_is_given_to_another(tmp_path):
 @pytest.mark.parametrize(
     ("line", "where", "cond"),
     [
-        ("import tensorflow", "tensorflow.where", "tensorflow.cond"),
         ("import tensorflow as flow", "flow.where", "flow.cond"),
         ("import tensorflow as tf\nif 0:\n    from tensorflow import where", "where", "tf.cond"),
         ("import tensorflow as tf\nif 0:\n    from tensorflow import cond, where as choice", "choice", "cond"),
@@ -111,22 +107,18 @@ RETURN = "    return tf.where(c(x), grey, x)  #S\n"
 
 REFUSED: list[tuple[str, str, str]] = [
     ("a lambda", "choose = lambda x: tf.where(c(x), -x, x)  #S\n", "in no function that the map refers to"),
-    ("no function of this file", "choose = print  #S\n", "in no function that the map refers to"),
     ("another function", "def choose(x):\n    return jnp.where(c(x), -x, x)  #S\n", "0 statements"),
     ("two statements in a line", "def choose(x):\n    y = tf.where(c, -x, x); return tf.where(c, -y, y)  #S\n", "2 statements"),
     ("in the head of a statement", "def choose(x):\n    if tf.where(c, -x, x):  #S\n        return x\n", "0 statements"),
     ("one of two", "def choose(x):\n    return tf.where(c, -x, x) if BIG else x  #S\n", "more than once, or not at all"),
-    ("in a comprehension", "def choose(x):\n    return [tf.where(c, -y, y) for y in x]  #S\n", "more than once, or not at all"),
     ("in a lambda of the function", "def choose(x):\n    return (lambda: tf.where(c, -x, x))()  #S\n", "more than once, or not at all"),
     ("a walrus", "def choose(x):\n    return tf.where(c, (y := -x), x)  #S\n", "more than once, or not at all"),
     ("stars", "def choose(x):\n    return tf.where(c, *x)  #S\n", "not called with a condition"),
     ("one argument", "def choose(x):\n    return tf.where(x)  #S\n", "not called with a condition"),
     ("a name for the op", "def choose(x):\n    return tf.where(c, -x, x, name='side')  #S\n", "not called with a condition"),
-    ("the condition last", "def choose(x):\n    return tf.where(x=-x, y=x, condition=c)  #S\n", "not called with a condition"),
     ("super", "def choose(x):\n    return tf.where(c, super().f(x), x)  #S\n", "super()"),
     ("a draw in an argument on another line", "def choose(x):\n    return tf.where(c,  #S\n        x + tf.random.uniform([]),  #K\n        x)\n", "draws random numbers"),
     ("used twice", f"def choose(x):\n    grey = -x\n{RETURN}\n\nALSO = choose\n", "used in 2 places"),
-    ("calls itself", "def choose(x):\n    return tf.where(c, choose(x), x)  #S\n", "used in 2 places"),
     ("what calls it is used twice", f"def one(x):\n    grey = -x\n{RETURN}\n\ndef choose(x):\n    return one(x)\n\n\nALSO = choose\n", "choose is used in 2 places"),
     # What run time moves, a patch must move as well.
     ("a variable of several", f"def choose(x):\n    grey, other = -x, 1  #M\n{RETURN}", "not written in a way"),

@@ -66,28 +66,22 @@ def test_patch_matches_expected_text(tmp_path, name, before, after, newline):
     assert new == HEAD + expected.replace("<helpers>", written) + tail
 
 
-ALIASES = ["import tensorflow", "import tensorflow as tf", "import tensorflow as flow"]
-
-
-@pytest.mark.parametrize("line", ALIASES)
+@pytest.mark.parametrize("line", ["import tensorflow", "import tensorflow as flow"])
 def test_tensorflow_alias_is_used(tmp_path, line):
     tf = line.split()[-1]
     text = f"{line}\ndef augment(x):\n    return {tf}.image.random_crop({tf}.io.decode_jpeg(x, channels=3), [9, 9, 3])\ntrain({tf}.data.Dataset.range(3).map(augment))\n"
     new, emission = emitted(tmp_path, text)
     assert emission.not_covered == ()
-    assert f"{tf}.io.decode_and_crop_jpeg(contents" in new and (tf == "tf" or "tf." not in new.replace(f"{tf}.", ""))
+    assert f"{tf}.io.decode_and_crop_jpeg(contents" in new and "tf." not in new.replace(f"{tf}.", "")
 
 
 DECODE = "    image = tf.io.decode_jpeg(data, channels=3)\n"
 CROP = "    image = tf.image.random_crop(image, [9, 9, 3])\n"
 
 REFUSED: list[tuple[str, str, str]] = [
-    ("no function of this file", "augment = print\n", "contain 0 crops"),
     ("a lambda that does it all", "augment = lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [9, 9, 3])\n", "contain 0 crops"),
     ("no crop", f"def augment(data):\n{DECODE}    return image\n", "contain 0 crops"),
     ("no decode", f"def augment(image):\n{CROP}    return image\n", "contain 0 crops"),
-    ("indices", f"def augment(data):\n{DECODE}    return image[:9, :9]\n", "contain 0 crops"),
-    ("another crop", f"def augment(data):\n{DECODE}    return tf.image.central_crop(image, 0.5)\n", "contain 0 crops"),
     ("converted before", f"def augment(data):\n{DECODE}    image = tf.cast(image, tf.float32)\n{CROP}    return image\n", "contain 0 crops"),
     ("several channels unsaid", f"def augment(data):\n    image = tf.io.decode_jpeg(data)\n{CROP}    return image\n", "contain 0 crops"),
     ("channels as in the file", "def augment(data):\n    image = tf.io.decode_jpeg(data, channels=0)\n    return tf.image.crop_to_bounding_box(image, 1, 2, 3, 4)\n", "contain 0 crops"),
@@ -96,7 +90,6 @@ REFUSED: list[tuple[str, str, str]] = [
     ("another decoder", f"def augment(data):\n    image = tf.io.decode_image(data, channels=3)\n{CROP}    return image\n", "contain 0 crops"),
     ("decoded if", f"def augment(data):\n    if BIG:\n    {DECODE}{CROP}    return image\n", "contain 0 crops"),
     ("cropped if", f"def augment(data):\n{DECODE}    if BIG:\n    {CROP}    return image\n", "contain 0 crops"),
-    ("cropped in a loop", f"def augment(data):\n{DECODE}    for _ in range(2):\n    {CROP}    return image\n", "contain 0 crops"),
     ("cropped in a lambda", f"def augment(data):\n{DECODE}    return (lambda: tf.image.random_crop(image, [9, 9, 3]))()\n", "contain 0 crops"),
     ("stars", f"def augment(data):\n{DECODE}    return tf.image.random_crop(*[image, [9, 9, 3]])\n", "contain 0 crops"),
     ("a name for the op", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3], name='crop')\n", "contain 0 crops"),
@@ -104,8 +97,6 @@ REFUSED: list[tuple[str, str, str]] = [
     ("a helper that decodes something else", f"def decode(data):\n    return tf.io.decode_jpeg(OTHER, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "contain 0 crops"),
     ("a decorated helper", f"@staticmethod\ndef decode(data):\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "contain 0 crops"),
     ("two crops", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3]), tf.image.random_crop(image, [5, 5, 3])\n", "contain 2 crops"),
-    ("read between", f"def augment(data):\n{DECODE}    mean = tf.reduce_mean(image)\n{CROP}    return image, mean\n", "image is read elsewhere"),
-    ("read from", f"def augment(data):\n{DECODE}    part = tf.image.random_crop(image, [9, 9, 3])\n    return part, image\n", "image is read elsewhere"),
     ("read in a closure", f"def augment(data):\n{DECODE}    def size():\n        return tf.shape(image)\n    part = tf.image.random_crop(image, [9, 9, 3])\n    return part\n", "image is read elsewhere"),
     ("its shape in a lambda", f"def augment(data):\n{DECODE}    later = lambda: tf.shape(image)\n{CROP}    return image, later\n", "image is read elsewhere"),
     ("its shape in 64 bits", f"def augment(data):\n{DECODE}    shape = tf.shape(image, out_type=tf.int64)\n{CROP}    return image, shape\n", "image is read elsewhere"),
@@ -113,7 +104,6 @@ REFUSED: list[tuple[str, str, str]] = [
     ("read in the crop", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, tf.shape(image) // 2)\n", "image is read elsewhere"),
     ("bytes by another name then", f"def augment(data):\n{DECODE}    data = 5\n{CROP}    return image\n", "are reassigned"),
     ("an entry changed then", f"def augment(data):\n    image = tf.io.decode_jpeg(data['a'], channels=3)\n    data['a'] = 5\n{CROP}    return image\n", "are reassigned"),
-    ("used twice", f"def augment(data):\n{DECODE}{CROP}    return image\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n", "used in 2 places"),
     ("is passed on", f"def augment(data):\n{DECODE}{CROP}    return image\n\nAUGMENT = [augment]\n", "used in 2 places"),
     ("what calls it is used twice", f"def load(data):\n{DECODE}{CROP}    return image\n\ndef augment(data):\n    return load(data)\n\nalso = augment\n", "augment is used in 2 places"),
     ("calls itself", f"def augment(data):\n{DECODE}{CROP}    return image if BIG else augment(data)\n", "used in 2 places"),
@@ -154,12 +144,6 @@ def test_function_called_for_another_dataset_in_another_file_is_refused(tmp_path
     assert "also called for the dataset validation" in emission.not_covered[0].why
     renamed = replace(other, nodes=(replace(other.nodes[0], function=replace(function, name="prepare")),))
     assert emitted(tmp_path, text, other_pipelines=[renamed])[1].not_covered == ()
-
-
-def test_call_shared_by_two_datasets_is_refused(tmp_path):
-    made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
-    _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
-    assert "shared by 2 datasets" in emission.not_covered[0].why
 
 
 def test_imported_function_is_patched_in_its_file_unless_used_elsewhere(tmp_path, monkeypatch):

@@ -71,20 +71,15 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
     ("copy to a device", [TO_DEVICE, prefetch("copy", 1)], "ds = range(3).batch(2)",
      "ds = range(3).batch(2)\nds = ds.apply(tf.data.experimental.copy_to_device('/GPU:0')).prefetch(1)"),
     # SetArgument
-    ("add an argument", [AUTOTUNED], "ds = range(3).map(abs)",
-     "ds = range(3).map(abs, num_parallel_calls=tf.data.AUTOTUNE)"),
     ("change an argument", [TWO_CALLS], "ds = range(3).map(abs, num_parallel_calls = 4 , deterministic=True)  # why",
      "ds = range(3).map(abs, num_parallel_calls = 2 , deterministic=True)  # why"),
     ("an argument by position", [TWO_CALLS], "ds = range(3).map(abs, (4), True)", "ds = range(3).map(abs, 2, True)"),
     ("leave out an argument by position, another follows", [NO_CALLS], "ds = range(3).map(abs, 4, True)",
      "ds = range(3).map(abs, None, True)"),
-    ("leave out the last argument by position", [NO_CALLS], "ds = range(3).map(abs, 4, deterministic=True)",
-     "ds = range(3).map(abs, deterministic=True)"),
     ("leave out the last argument", [NO_CALLS], "ds = range(3).map(abs, num_parallel_calls=4)",
      "ds = range(3).map(abs)"),
     ("leave out the only argument", [SetArgument("repeat", "count", None)], "ds = range(3).repeat(2)",
      "ds = range(3).repeat()"),
-    ("leave out what was not given", [NO_CALLS], "ds = range(3).map(abs)", "ds = range(3).map(abs)"),
     ("leave out an argument on its own line", [NO_CALLS],
      "ds = range(3).map(\n    abs,  # first\n    num_parallel_calls=4,  # second\n    deterministic=True,\n)",
      "ds = range(3).map(\n    abs,  # first\n    deterministic=True,\n)"),
@@ -92,8 +87,6 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
      "ds = range(3).map(\n    abs,  # first\n    # the end\n    num_parallel_calls=2,\n)"),
     ("arguments on lines, no comma at the end", [TWO_CALLS], "ds = range(3).map(\n    abs  # first\n)",
      "ds = range(3).map(\n    abs,  # first\n    num_parallel_calls=2\n)"),
-    ("arguments on lines, no comma, no comment", [TWO_CALLS], "ds = range(3).map(\n    abs\n)",
-     "ds = range(3).map(\n    abs,\n    num_parallel_calls=2\n)"),
     ("arguments hanging", [TWO_CALLS], "ds = range(3).map(abs,\n                                  deterministic=True)",
      "ds = range(3).map(abs,\n                                  deterministic=True,\n"
      "                                  num_parallel_calls=2)"),
@@ -125,8 +118,6 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
      "AUTOTUNE = tf.data.AUTOTUNE\ndef make(AUTOTUNE):\n    return range(3).map(abs).prefetch(tf.data.AUTOTUNE)\n"
      "ds = make(1)"),
     # Insert
-    ("behind a chain on one line", [PREFETCH], "ds = range(3).batch(2)  # pairs",
-     "ds = range(3).batch(2).prefetch(tf.data.AUTOTUNE)  # pairs"),
     ("in the head of a loop", [PREFETCH], "ds = range(3)\nfor x in (ds := ds.batch(2)): pass",
      "ds = range(3)\nfor x in (ds := ds.batch(2).prefetch(tf.data.AUTOTUNE)): pass"),
     ("behind a line that is long already", [PREFETCH, CACHE, SetArgument("prefetch@batch", "buffer_size", 3)],
@@ -186,9 +177,6 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
      "ds = range(3) \\\n    .batch(2)"),
     ("a whole statement", [NO_CACHE], "ds = range(3)\n# a comment\nds = ds.cache()  # goes\nds = ds.batch(2)",
      "ds = range(3)\n# a comment\nds = ds.batch(2)"),
-    ("a whole attribute statement", [NO_CACHE],
-     "class A: pass\na = A()\na.ds = range(3)\na.ds = a.ds.cache()\nds = a.ds",
-     "class A: pass\na = A()\na.ds = range(3)\nds = a.ds"),
     ("a statement that gives another name", [NO_CACHE], "first = range(3)\nds = first.cache()",
      "first = range(3)\nds = first"),
     ("the only statement of a block", [NO_CACHE], "ds = range(3)\nif ds:\n    ds = ds.cache()  # fast\nelse: pass",
@@ -212,14 +200,9 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
      "ds = range(3)\nds = ds.repeat()\nds = ds.map(abs)\nds = ds.batch(2)",
      "ds = range(3)\nds = ds.map(abs, num_parallel_calls=2)\nds = ds.batch(2)\n"
      "ds = ds.repeat().prefetch(tf.data.AUTOTUNE)"),
-    ("from a statement into a chain", [UP], "ds = range(3).map(abs)\nds = ds.shuffle(9)",
-     "ds = range(3).shuffle(9).map(abs)"),
     ("from a chain to a return, through other names", [Move("repeat", "batch")],
      "def make():\n    a = range(3).repeat()\n    b = a.map(abs)\n    return b.batch(2)\nds = make()",
      "def make():\n    a = range(3)\n    b = a.map(abs)\n    return b.batch(2).repeat()\nds = make()"),
-    ("past statements of no concern", [UP],
-     "size = 9\nds = range(3)\nds = ds.map(abs)\nother = 5\nds = ds.shuffle(size)",
-     "size = 9\nds = range(3)\nds = ds.shuffle(size)\nds = ds.map(abs)\nother = 5"),
     ("a shuffle below a map, and a cache between, in statements",
      [DOWN, Insert("map", "cache", "c", {"filename": ""})],
      "ds = range(3)\nds = ds.shuffle(9)  # mix\nds = ds.map(abs)\nds = ds.batch(2)",
@@ -288,10 +271,8 @@ def test_patch_matches_expected_text_and_pipeline(sample, name, edits, before, a
 ALIASES = [
     ("import tensorflow", "tensorflow.data.Dataset", "tensorflow.data.AUTOTUNE"),
     ("from tensorflow import data", "data.Dataset", "data.AUTOTUNE"),
-    ("import tensorflow.data as d", "d.Dataset", "d.AUTOTUNE"),
     ("import tensorflow.compat.v2 as tf", "tf.data.Dataset", "tf.data.AUTOTUNE"),
     ("from tensorflow.data import AUTOTUNE as fast, Dataset", "Dataset", "fast"),
-    ("import tensorflow as tf; from tensorflow.data import Dataset", "Dataset", "tf.data.AUTOTUNE"),
     ("from tensorflow.data import Dataset", "Dataset", "-1"),
     ("try:\n    import tensorflow as tf\nexcept ImportError:\n    raise", "tf.data.Dataset", "tf.data.AUTOTUNE"),
 ]
@@ -345,8 +326,6 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
     ("taken out of a library", "batch is made inside", [Remove("batch")], "ds = image_dataset_from_directory('a')"),
     ("in the middle of a library's call", "adds further operators after map", [Insert("map#1", "cache", "c")],
      "ds = image_dataset_from_directory('a')"),
-    ("in the middle of list_files", "adds further operators after list_files", [Insert("list_files", "cache", "c")],
-     "ds = list_files('a')"),
     *((f"out of list_files: {why}", why, [DOWN], source) for why, source in {
         "whether it shuffles": "more = [True]\nds = list_files('a', shuffle=more[0]).map(abs)",
         "how list_files is called": "more = {'seed': 3}\nds = list_files('a', **more).map(abs)",
@@ -375,8 +354,6 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
      "ds = range(3).batch(2)\nvalidate(abs)\nds = ds.map(lambda x, *, k=abs(1): x)"),
     ("a function that reads what changes", "may depend", [MAP_UP],
      "k = [1]\nds = range(3).batch(2)\nk.append(2)\nds = ds.map(lambda x: k)"),
-    ("an argument that is computed", "may depend", [UP],
-     "files = ['a']\nds = range(3).batch(2)\nfiles.append('b')\nds = ds.shuffle(len(files))"),
     ("an argument that reads the dataset", "", [UP], "ds = range(3).map(abs)\nds = ds.shuffle(ds.cardinality())"),
     ("an argument that is computed, moved down with another", "may depend", [DOWN],
      "k = [1]\nds = range(3).shuffle(len(k), seed=sum(k))\nk.append(1)\nds = ds.map(lambda x: x)"),
@@ -394,8 +371,6 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
      "def make(): return range(3).batch(2)\nds = make()"),
     ("an argument that reads the dataset, moved down", "assigned by one of the two", [DOWN],
      "ds = range(3)\nds = ds.shuffle(ds.cardinality())\nds = ds.map(abs)"),
-    ("past a statement that reads the dataset twice", "ds is used between", [DOWN],
-     "ds = range(3).map(abs)\nds = ds.concatenate(ds)\nds = ds.shuffle(9)"),
     ("into a statement that reads the dataset twice", "through a single name", [DOWN],
      "ds = range(3).map(abs)\nds = ds.concatenate(ds).shuffle(9)"),
     ("a statement that shares its line", "shares its line with other statements", [DOWN],
@@ -502,14 +477,10 @@ IN_A_FUNCTION = "def f(ds):\n    ds = ds.map(abs)\n    train(ds)\n    return ds\
     [
         (Remove("n2"), IN_A_FUNCTION + "\nds = ds.batch(2)", IN_A_FUNCTION),
         (Remove("n2"), IN_A_FUNCTION + "\nds = ds.batch(2)\n", IN_A_FUNCTION + "\n"),
-        (Remove("n2"), IN_A_FUNCTION + "\nds = ds.batch(2)\r\n", IN_A_FUNCTION + "\n"),
-        (
-            Move("n2", "n0"),
-            LAST + "ds = ds.map(abs)\nds = ds.shuffle(9)",
-            LAST + "ds = ds.shuffle(9)\nds = ds.map(abs)",
-        ),
+        (Move("n2", "n0"), LAST + "ds = ds.map(abs)\nds = ds.shuffle(9)",
+         LAST + "ds = ds.shuffle(9)\nds = ds.map(abs)"),
     ],
-)
+)  # fmt: skip
 def test_last_line_of_a_file_is_removed_or_moved(tmp_path, edit, before, after):
     path, recorder = recorded(tmp_path, before)
     recorder.consumed["train"] = recorder.made[-1]

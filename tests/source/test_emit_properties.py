@@ -17,20 +17,12 @@ from tests.source.recorder import record, recorded, shape
 pytestmark = pytest.mark.slow
 
 LINKS = [
-    ".map(abs)",
-    ".map(lambda x: x, 4)",
+    ".map(abs)", ".map(lambda x: x, 4)", ".map(abs, deterministic=True)",
     ".map(\n        abs,  # sign\n        num_parallel_calls=tf.data.AUTOTUNE,\n    )",
-    ".map(abs, deterministic=True)",
-    ".batch(2)",
-    ".batch(batch_size=2, drop_remainder=True)",
-    ".shuffle(9)",
-    ".shuffle(\n        9,\n        seed=1\n    )",
-    ".repeat()",
-    ".repeat(  3 )",
-    ".prefetch(1)",
-    ".cache()",
+    ".batch(2)", ".batch(batch_size=2, drop_remainder=True)", ".shuffle(9)",
+    ".shuffle(\n        9,\n        seed=1\n    )", ".repeat()", ".repeat(  3 )", ".prefetch(1)", ".cache()",
     '.cache("日本")',
-]
+]  # fmt: skip
 STYLES = ["long", "statement", "name", "line", "parentheses", "comments", "backslash", "dots"]
 
 
@@ -74,23 +66,18 @@ def edits(draw, number):
     """An edit of operator `number` or one near it."""
     node, other = (f"n{draw(st.integers(0, number))}" for _ in range(2))
     moves = [Move(node, other)] if node != other else []
-    return draw(
-        st.sampled_from(
-            [
-                SetArgument(node, "num_parallel_calls", -1),
-                SetArgument(node, "num_parallel_calls", None),
-                SetArgument(node, "buffer_size", 7),
-                SetArgument(node, "count", 2),
-                Insert(node, "prefetch", f"prefetch@{node}", {"buffer_size": -1}),
-                Insert(node, "cache", f"cache@{node}"),
-                Insert(f"cache@{node}", "take", f"take@{node}", {"count": 5}),
-                Remove(node),
-                Remove(f"cache@{node}"),
-                Move(f"prefetch@{node}", other),
-                *moves,
-            ]
-        )
-    )
+    changes = [
+        *(SetArgument(node, "num_parallel_calls", calls) for calls in (-1, None)),
+        SetArgument(node, "buffer_size", 7),
+        SetArgument(node, "count", 2),
+        Insert(node, "prefetch", f"prefetch@{node}", {"buffer_size": -1}),
+        Insert(node, "cache", f"cache@{node}"),
+        Insert(f"cache@{node}", "take", f"take@{node}", {"count": 5}),
+        Remove(node),
+        Remove(f"cache@{node}"),
+        Move(f"prefetch@{node}", other),
+    ]
+    return draw(st.sampled_from([*changes, *moves]))
 
 
 def drawn_source(data, folder: str) -> tuple[str, Path, Pipeline]:

@@ -90,10 +90,8 @@ def run(folder: Path, *, whole: bool) -> tuple[Any, list[Any]]:
 
 RULES = {
     "batched": "vectorize-map",
-    "cached": "cache",
     "fused": "map-fusion",
     "gathered": "gather-batches",
-    "moved": "shuffle-small",
     "options": "threads",
     "parsed": "parse-batches",
     "series": "gather-windows",
@@ -111,8 +109,7 @@ def plan_of(words: str, source: live.LivePipeline) -> Plan:
 
     - `vectorized map`, `batched map`, `parsed map`: after the last batch, called on batches in that variant.
     - `gathered`, `series`: rows, or windows, gathered by their indices, as the rules propose it.
-    - `cached map`: a cache after it; `prefetch`: one at the end.
-    - `moved shuffle map`: the first one moved directly upstream of the second.
+    - `prefetch`: one at the end.
     - `fused map#0 map#1`: both fused into one.
     - `map.num_parallel_calls=2`: an argument, of all operators of that name; `options.deterministic=True`.
     """
@@ -139,10 +136,6 @@ def _edits(words: str, source: live.LivePipeline, pipeline: Pipeline) -> list[Ed
         case "prefetch":
             last = next(node for node in reversed(pipeline.nodes) if node.op != "with_options")
             return [Insert(last.id, "prefetch", "ahead", {"buffer_size": -1})]
-        case "cached":
-            return [Insert(nodes[-1].id, "cache", "cached", {"filename": ""})]
-        case "moved":
-            return [Move(nodes[0].id, nodes[1].inputs[0])]
         case "fused":
             *first, last = (node.id for node in nodes)
             fused = ReplaceFunction(last, FunctionVariant.FUSED, "fused", tuple(first))
@@ -190,7 +183,7 @@ def sharing(source: live.LivePipeline, others: list[live.LivePipeline]) -> Calla
 
     def is_equal(rewrite: Rewrite, other: live.LivePipeline) -> bool:
         theirs = translate_rewrite(rewrite, source.pipeline, other.pipeline)
-        if theirs is None or rewrite.rule == "cache":  # a cache would hold memory for each dataset
+        if theirs is None:
             return False
         changed = replay(other, apply_edits(other.pipeline, theirs.edits))
         try:

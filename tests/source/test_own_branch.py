@@ -56,8 +56,6 @@ WRITTEN = {
         script("every = (\n    range(30)\n    .map(abs)  # slow\n)", "(\n    every\n    .skip(FIRST)  # the rest\n)"),
         script("every_before_map = range(30)\nevery = (\n    every_before_map\n    .map(abs)  # slow\n)",
                "(\n    every_before_map\n    .skip(FIRST).map(abs)  # the rest\n)")),
-    "statement by statement":
-        (script(MAPPED.format("")), script(MAPPED.format("every_before_map = every\n"), OWN_MAP)),
     "a second variable":
         (script(MAPPED.format("raw = every\n")), script(MAPPED.format("raw = every\n"), "raw.skip(FIRST).map(abs)")),
     "a second variable that changes": (

@@ -44,15 +44,12 @@ BUILDER = "ds = tfds.builder('digits').as_dataset(split='train', read_config=con
          "    read_config=tfds.ReadConfig(num_parallel_calls_for_decode=2),\n).batch(2)"),
         (f"{LOAD}, read_config=None)", (SetArgument("interleave", "num_parallel_calls", 4),),
          f"{LOAD}, read_config=tfds.ReadConfig(num_parallel_calls_for_interleave_files=4))"),
-        (f"{LOAD}, shuffle_files=True, read_config=tfds.ReadConfig())", (SetArgument("shuffle", "seed", 7),),
-         f"{LOAD}, shuffle_files=True, read_config=tfds.ReadConfig(shuffle_seed=7))"),
         (f"config = tfds.ReadConfig(interleave_cycle_length=8)\n{BUILDER}", LONGER,
          f"config = tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4)\n{BUILDER}"),
         (f"{LOAD}, read_config=tfds.ReadConfig(num_parallel_calls_for_decode=4))",
          (SetArgument("map#0", "num_parallel_calls", -1),),
          f"{LOAD}, read_config=tfds.ReadConfig(num_parallel_calls_for_decode=tf.data.AUTOTUNE))"),
         (f"{LOAD})", (Remove("prefetch"),), f"{LOAD}, read_config=tfds.ReadConfig(skip_prefetch=True))"),
-        (f"{LOAD})", (Remove("cache"),), f"{LOAD}, read_config=tfds.ReadConfig(try_autocache=False))"),
     ],
 )  # fmt: skip
 def test_call_gets_a_read_config(tmp_path: Path, text: str, edits: tuple[Edit, ...], expected: str) -> None:

@@ -49,7 +49,9 @@ def test_speed_may_change_for_all_datasets(pipelines, edit):
     assert emission.covered and "makes 2 datasets" in emission.notes[0]
 
 
-@pytest.mark.parametrize(("draws", "safety", "both"), [(False, 0, True), (True, 0, False), (True, 1, True)])
+@pytest.mark.parametrize(
+    ("draws", "safety", "both"), [(False, 0, True), (True, 0, False), (True, 1, True), (False, Safety.REORDERS, False)]
+)
 def test_other_function_of_the_same_call_must_allow_parallel_calls_too(pipelines, draws, safety, both):
     train, validate = pipelines(HELPER)
     other = FunctionFacts("other", "drawing", random=draws)
@@ -100,16 +102,22 @@ def test_operator_at_the_end_of_a_function_is_added_at_its_call(pipelines, op):
     assert f"train(make(3).{op}(" in new and "validate(make(5))\n" in new and emission.notes == ()
 
 
-def test_another_order_is_changed_for_one_dataset_only(pipelines):
-    train, _ = pipelines(HELPER)
-    emission = emit(train, plan(SetArgument("n2", "num_parallel_calls", 2), safety=Safety.REORDERS))
-    assert "the new parameter rule leaves them unchanged" in emission.notes[0]
-
-
 def test_operator_after_an_inserted_one_is_shared_too(pipelines):
     train, _ = pipelines(HELPER)
     new = written(emit(train, plan(PREFETCH, Insert("p", "cache", "c"))))
     assert "    if rule:\n        ds = ds.prefetch(tf.data.AUTOTUNE).cache()\n    return ds\n" in new
+
+
+@pytest.mark.parametrize(("given", "condition"), [("False", ""), ("9 * 0", "        if not training:\n    ")])
+def test_cache_by_a_parameter_needs_no_condition_that_its_calls_decide(pipelines, given, condition):
+    drawing = HELPER.replace("(n)", "(n, training)", 1).replace(
+        "    ds = ds.b", "    if training: ds = ds.map(len)\n    ds = ds.b"
+    )
+    drawing = drawing.replace("return ds", "return ds.prefetch(2)").replace("(3)", "(3, True)")
+    train, validate = pipelines(drawing.replace("(5)", f"(5, {given})"))
+    new = written(emit(validate, plan(Insert("n3", "cache", "c")), other_pipelines=[train]))
+    assert f"    if rule:\n{condition}        ds = ds.cache()\n    return ds.prefetch(2)\n" in new
+    assert f"train(make(3, True))\nvalidate(make(5, {given}, rule=True))\n" in new
 
 
 TWICE = """def make(n):
@@ -249,7 +257,6 @@ CACHE = Insert("n1", "cache", "c")
 BESIDE = {
     "a move": (CALLED, Move("n3", "n1"),
                "    ds = load(n)\n    ds = ds.shuffle(9)\n    ds = ds.map(abs)\n    return ds.batch(2)\n"),
-    "a cache in the caller": (CALLED, CACHE, "    ds = load(n)\n    ds = ds.cache().map(abs)\n"),
     "a name with other readers":
         (READ_TWICE, CACHE, "    train(ds.cache().map(abs).shuffle(9))\n    validate(ds.batch(2))\n"),
     "a branch": (BRANCH, CACHE, "train(ds.cache().skip(3).batch(2))\nvalidate(ds.take(3).batch(2))\n"),

@@ -68,10 +68,6 @@ OTHERS: list[tuple[str, str, str, str, str, dict[str, object]]] = [
      f'def augment(size, flips=True):\n    """Makes it."""\n    def one(image):  # each\n        image = tf.image.resize(image, size)\n        if flips:\n        {FLIP}        return image\n    return one\n\n\ntrain(tf.data.Dataset.range(3).map(augment(8, flips=MODE == "train")).batch(4))\n',
      f'def augment_head(size, flips=True):\n    """Makes it."""\n    def one(image):  # each\n        image = tf.image.resize(image, size)\n        return image\n    return one\n\n\ndef augment_tail(size, flips=True):\n    """Makes it."""\n    def one(image):\n        if flips:\n        {FLIP}        return image\n    return one\n\n\ntrain(tf.data.Dataset.range(3).map(augment_head(8, flips=MODE == "train")).cache().map(augment_tail(8, flips=MODE == "train")).batch(4))\n',
      "MODE = 'train'\n", {}),
-    ("in a function that holds the other", "",
-     f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
-     f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n",
-     "", {}),
 ]  # fmt: skip
 
 
@@ -79,9 +75,6 @@ CHAINS: list[tuple[str, str, str]] = [
     ("links on lines of their own, comments",
      "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment)  # random\n    .batch(4)\n)\ntrain(ds)\n",
      "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment_head)\n    .cache()\n    .map(augment_tail)  # random\n    .batch(4)\n)\ntrain(ds)\n"),
-    ("statements",
-     "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
-     "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache()\nds = ds.map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n"),
 ]  # fmt: skip
 
 
@@ -105,7 +98,6 @@ def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline
 REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("a lambda", "augment = lambda image: image\n", {}, "not defined exactly once"),
     ("defined twice", f"if ONE:\n    def augment(image):\n    {IMAGE}        return image\nelse:\n    def augment(image):\n    {IMAGE}        return image\n", {}, "not defined exactly once"),
-    ("no def of this file", "augment = print\n", {}, "not defined exactly once"),
     ("a decorator", f"@staticmethod\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "decorator"),
     ("inside a statement", f"def augment(image):\n{IMAGE}{FLIP}    return image\n", {"statement": None}, "inside an expression"),
     ("a body on the line", "def augment(image): image = f(image); return image\n", {}, "on the same line as its def"),
@@ -116,17 +108,14 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("a generator", f"def augment(image):\n    yield 5\n{IMAGE}    return image\n", {}, "may return early"),
     ("names outside", f"def augment(image):\n    global ONE\n    ONE = image\n{FLIP}    return image\n", {"statement": 2}, "assigns names outside"),
     ("bound in a branch only", "def augment(image):\n    if ONE:\n        mean = f(image)\n    return image - mean\n", {}, "mean in augment is not bound by a plain assignment"),
-    ("bound by a loop", "def augment(image):\n    for part in image:\n        g(part)\n    return image - part\n", {}, "part in augment is not bound"),
     ("a function inside", "def augment(image):\n    def half(x):\n        return x / 2\n    return half(image)\n", {}, "half in augment is not bound"),
     ("a number", f"def augment(image):\n    size = 5\n{IMAGE}    return image[:size]\n", {"statement": 2, "handed": 2}, "Python value"),
     ("a list of numbers", f"def augment(image):\n    size = [5, 5, 3]\n{IMAGE}    return f(image, size)\n", {"statement": 2, "handed": 2}, "Python value"),
-    ("a list of tensors", "def augment(image):\n    parts = [f(image)]\n    return g(parts)\n", {}, "Python value"),
     ("a lambda inside", "def augment(image):\n    half = lambda x: x / 2\n    return half(image)\n", {"taken": (0,)}, "Python value"),
     ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are live"),
     ("a dict that is read as a whole", 'def augment(image):\n    both = f(image)\n    return both["a"], g(both)\n', {"handed": 2}, "1 variables are live"),
     ("fields that would have one name", 'def augment(image):\n    both = f(image)\n    return both["a/b"], both["a_b"]\n', {"handed": 2}, "by one name"),
     ("a dict that is changed", 'def augment(image):\n    both = f(image)\n    both["a"] = g(1)\n    return both["a"], both["b"]\n', {"handed": 2}, "variables are live"),
-    ("fewer variables than tensors", "def augment(image):\n    both = f(image)\n    return g(both)\n", {"handed": 2}, "1 variables are live"),
     ("other parameters are read", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 2}, "reads other parameters"),
     ("a parameter of several components", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 3, "taken": (1,)}, "not correspond one to one to the components"),
     ("a default", f"def augment(image, size=5):\n{IMAGE}    return image\n", {}, "not plain positional"),
@@ -138,7 +127,6 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
 FACTORIES: list[tuple[str, str, str]] = [
     ("return one", "make(8)", ""),
     ("print(size)\n    return one", "make(8)", "or does more than return one function"),
-    ("return one if size else None", "make(8)", "or does more than return one function"),
     ("return one", "make(len('aaaa'))", "called with what another call returns"),
     ("return one", "make(*[8])", "called with what another call returns"),
     ("return one", "other.make(8)", "not passed by name"),
@@ -176,7 +164,6 @@ HELPERS = "def load(path):\n    return f(path)\n\n\ndef flip(image):\n    return
 
 BEHIND_CALLS: list[tuple[str, str, dict[str, object]]] = [
     ("lambda path: flip(load(path))", "load|flip", {}),
-    ("lambda path: flip(load(path), 5)", "load|lambda image: flip(image, 5)", {}),
     ("lambda path: g(load(path), 5)", "load|lambda load_result: g(load_result, 5)", {}),
     ("lambda path: g(load(path))", "load|g", {}),
     ("lambda path, label: (flip(load(path)), label)",

@@ -28,6 +28,8 @@ class Script:
 
 
 HEAD = "import tensorflow as tf\n"
+CACHED = (Insert("batch", "cache", "c"),)
+CACHED_MAP = (Insert("map", "cache", "c"),)
 BEHIND_THE_BATCH = (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d"))
 
 FLAGS = """def prepare(ds, training=False, augment=False):
@@ -50,6 +52,9 @@ MIXED = """def prepare(n, training):
     return ds.batch(8)
 train(prepare(9, True))
 """
+
+SKIPPED = MIXED.replace("True", "False")
+MAPPED = SKIPPED.replace("shuffle(100)", "map(len)")  # by a function, which may draw
 
 REPEATED = """def make(n, training):
     ds = range(n)
@@ -147,14 +152,6 @@ ds = ds.batch(2)
 train(ds)
 """
 
-DICTIONARY = """datasets = {}
-for split, n in (("train", 9), ("test", 5)):
-    ds = range(n).map(abs)
-    datasets[split] = ds.batch(2)
-train(datasets["train"])
-validate(datasets["test"])
-"""
-
 KEPT = """class Data:
     built, sizes = {}, {"train": 9, "test": 5}
     def get(self, split):
@@ -208,7 +205,6 @@ train(make())
 def test(): return make()
 """
 OF_ONE_CALL = ("def make(rule=False):", "train(make(rule=True))", "def test(): return make()")
-OF_ONE_BUILD = ("    def build(self, rule=False):", "train(data.build(rule=True))", "    return data.build()")
 
 IDLE = """def flipped(ds, flip):
     if flip:
@@ -254,160 +250,110 @@ work(build)
 SCRIPTS = [
     Script("a function chosen by a name, of which the other ran in no test",
      CHOOSING.replace("FUNCTION", "chosen = abs if training else int"), BEHIND_THE_BATCH, "which of the two functions"),
-    Script("a function chosen under a condition",
-     CHOOSING.replace("FUNCTION", "chosen = int\n    if training:\n        chosen = abs"), BEHIND_THE_BATCH,
-     "one of several functions"),
-    Script("a function from a dictionary",
-     CHOOSING.replace("FUNCTION", "functions = {True: abs, False: int}").replace("(chosen)", "(functions[training])"),
-     BEHIND_THE_BATCH, "one of several functions"),
+    Script("a function chosen under a condition", CHOOSING.replace("FUNCTION",
+     "chosen = int\n    if training:\n        chosen = abs"), BEHIND_THE_BATCH, "one of several functions"),
     Script("a function from a dictionary, by a name",
      CHOOSING.replace("FUNCTION", "functions = {True: abs, False: int}\n    chosen = functions[training]"),
      BEHIND_THE_BATCH, "one of several functions"),
-    Script("a function that a dictionary gives",
-     CHOOSING.replace("FUNCTION", "functions = {1: abs, 0: int}").replace("(chosen)", "(functions.get(training))"),
-     BEHIND_THE_BATCH, "one of several functions"),
-    Script("a partial of one of two functions",
-     CHOOSING.replace("FUNCTION", "from functools import partial")
-     .replace("(chosen)", "(partial(abs if training else int))"),
-     BEHIND_THE_BATCH, "one of several functions"),
+    Script("a partial of one of two functions", CHOOSING.replace("FUNCTION", "from functools import partial")
+     .replace("(chosen)", "(partial(abs if training else int))"), BEHIND_THE_BATCH, "one of several functions"),
     Script("a function by a name that is assigned once", CHOOSING.replace("FUNCTION", "chosen = abs"),
      BEHIND_THE_BATCH, ("    return range(n).batch(2).map(chosen)",)),
     Script("AUTOTUNE has a name under a condition only",
-     MIXED.replace("True", "False").replace("ds = ds.map", "if training: AUTO = tf.data.AUTOTUNE\n    ds = ds.map"),
+     SKIPPED.replace("ds = ds.map", "if training: AUTO = tf.data.AUTOTUNE\n    ds = ds.map"),
      (SetArgument("map", PARALLEL, -1),), ("    ds = ds.map(abs, num_parallel_calls=tf.data.AUTOTUNE)",)),
-    Script("a cache behind a branch that was skipped and may draw",
-     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)"), (Insert("batch", "cache", "c"),),
+    Script("a cache behind a branch that was skipped and may draw", MAPPED, CACHED,
      ("    if not training:", "        return ds.batch(8).cache()", "    return ds.batch(8)")),
     Script("a cache behind branches of which one ran",
      MIXED.replace("True", "2").replace("if training:", "if training == 1: ds = prepared(ds)\n    elif training:"),
-     (Insert("batch", "cache", "c"),), ("    if not (training == 1):", "        return ds.batch(8).cache()")),
-    Script("a cache behind a branch that was skipped and draws nothing",
-     MIXED.replace("True", "False").replace("shuffle", "take"), (Insert("batch", "cache", "c"),),
-     ("    return ds.batch(8).cache()",)),
+     CACHED, ("    if not (training == 1):", "        return ds.batch(8).cache()")),
     Script("a cache behind a skipped branch whose condition calls a function",
-     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("if training", "if bool(training)"),
-     (Insert("batch", "cache", "c"),), "calls a function"),
-    Script("a cache in an attribute, behind a skipped branch",
-     METHODS.replace("def build(self)", "def build(self, flip=0)")
-     .replace(BATCH, f"        if flip:\n            self.dataset = self.dataset.map(len)\n{BATCH}"),
-     (Insert("batch", "cache", "c"),),
-     ("        if not flip:", "            self.dataset = self.dataset.batch(4).cache()")),
-    Script("a cache behind a skipped branch of the script", "augment, ds = False, range(9)\nds = ds.map(abs)\n"
-     "if augment:\n    ds = ds.map(len)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
-     "Above the cache is a condition"),
-    Script("a cache below a block, behind a branch that was skipped",
-     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("    return ds", "    if n:\n"
-     "        ds = ds.batch(8)\n    return ds").replace("return ds.batch(8)", "return ds"),
-     (Insert("batch", "cache", "c"),), ("        if not training:", "            ds = ds.cache()")),
-    Script("a cache on the line of a condition, behind a branch that was skipped",
-     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("    return ds", "    if n: ds = ds"
-     ".batch(8)\n    return ds").replace("return ds.batch(8)", "return ds"),
-     (Insert("batch", "cache", "c"),), ("    if not training:", "        if n: ds = ds.batch(8).cache()")),
-    Script("a cache behind a branch that was skipped within one that ran",
-     MIXED.replace("n, training", "n, training, flip=0").replace("shuffle(100)", "take(9)\n        if flip:\n"
-     "            ds = ds.map(len)"), (Insert("batch", "cache", "c"),),
+     MAPPED.replace("if training", "if bool(training)"), CACHED, "calls a function"),
+    Script("a cache in an attribute, behind a skipped branch", METHODS.replace("def build(self)",
+     "def build(self, flip=0)").replace(BATCH,
+     f"        if flip:\n            self.dataset = self.dataset.map(len)\n{BATCH}"), CACHED, ("        if not flip:",
+     "            self.dataset = self.dataset.batch(4).cache()")),
+    Script("a cache below a block, behind a branch that was skipped", MAPPED.replace("    return ds",
+     "    if n:\n        ds = ds.batch(8)\n    return ds").replace("return ds.batch(8)", "return ds"), CACHED,
+     ("        if not training:", "            ds = ds.cache()")),
+    Script("a cache on the line of a condition, behind a branch that was skipped", MAPPED.replace("    return ds",
+     "    if n: ds = ds.batch(8)\n    return ds").replace("return ds.batch(8)", "return ds"), CACHED,
+     ("    if not training:", "        if n: ds = ds.batch(8).cache()")),
+    Script("a cache behind a branch that was skipped within one that ran", MIXED.replace("n, training",
+     "n, training, flip=0").replace("shuffle(100)", "take(9)\n        if flip:\n            ds = ds.map(len)"), CACHED,
      ("    if not flip:", "        return ds.batch(8).cache()")),
     Script("a cache behind one of two calls in a conditional expression",
      MIXED.replace("True", "0").replace("shuffle", "take").replace("map(abs)", "map(len) if training else ds.map(abs)"),
-     (Insert("batch", "cache", "c"),), ("    if not training:", "        return ds.batch(8).cache()")),
+     CACHED, ("    if not training:", "        return ds.batch(8).cache()")),
     Script("a cache in a chain that begins with a conditional expression",
-     MIXED.replace("True", "False").replace("return ds", "return (ds.map(len) if training else ds)"),
-     (Insert("batch", "cache", "c"),),
+     SKIPPED.replace("return ds", "return (ds.map(len) if training else ds)"), CACHED,
      ("    if not training:", "        return (ds.map(len) if training else ds).batch(8).cache()")),
-    Script("a cache behind a map with one of two functions",
-     MIXED.replace("map(abs)", "map(abs if training else int)"), (Insert("batch", "cache", "c"),),
-     "may get another function"),
+    Script("a cache behind a map with one of two functions", MIXED.replace("map(abs)", "map(abs if training else int)"),
+     CACHED, "may get another function"),
     Script("a cache in a helper, which is called below a branch that was skipped", FINISHED.replace(
-     "train(", "if not ds:\n    ds = ds.map(len)\ntrain("), (Insert("batch", "cache", "c"),), "in another function"),
-    Script("a cache behind a helper with a branch that was skipped", PREPARED.replace(
-     "    return ds", "    if not ds:\n        ds = ds.map(len)\n    return ds"), (Insert("batch", "cache", "c"),),
-     "in another function"),
-    Script("a cache behind a helper that skips nothing", PREPARED, (Insert("batch", "cache", "c"),),
-     ("train(prepare(range(9)).batch(2).cache())",)),
-    Script("a cache behind a helper that is told to skip", TOLD, (Insert("batch", "cache", "c"),),
+     "train(", "if not ds:\n    ds = ds.map(len)\ntrain("), CACHED, "in another function"),
+    Script("a cache behind a helper that is told to skip", TOLD, CACHED,
      ("train(prepare(range(9)).batch(2).cache())",)),
     Script("a cache behind a helper that is told by a variable", TOLD.replace("(9)", "(9), 9 * 0"),
-     (Insert("batch", "cache", "c"),), "in another function"),
+     CACHED, "in another function"),
     Script("a cache behind a helper that is told by a partial", "import functools\n" + TOLD.partition("train")[0]
-     + "told = functools.partial(prepare, flip=9 * 0)\ntrain(told(range(9)).batch(2))\n",
-     (Insert("batch", "cache", "c"),), "in another function"),
-    Script("a cache behind a helper that has added nothing", IDLE, (Insert("batch", "cache", "c"),),
+     + "told = functools.partial(prepare, flip=9 * 0)\ntrain(told(range(9)).batch(2))\n", CACHED,
      "in another function"),
     Script("a cache behind a helper that is told to add nothing", IDLE.replace("9 * 0", "False"),
-     (Insert("batch", "cache", "c"),), ("ds = ds.batch(2).cache()",)),
-    Script("a cache behind a helper that has added nothing, in a chain",
-     IDLE.replace("ds = flipped", "ds = ds.map(int)\nds = flipped").replace("9 * 0)\nds = ds", "9 * 0)"),
-     (Insert("batch", "cache", "c"),), "in another function"),
+     CACHED, ("ds = ds.batch(2).cache()",)),
+    Script("a cache behind a helper that has added nothing, in a chain", IDLE.replace("ds = flipped",
+     "ds = ds.map(int)\nds = flipped").replace("9 * 0)\nds = ds", "9 * 0)"), CACHED, "in another function"),
     Script("a cache behind a function to apply that has added nothing",
-     IDLE.replace("flipped(ds, 9 * 0)", "ds.apply(lambda one: flipped(one, 9 * 0))"), (Insert("batch", "cache", "c"),),
-     "in another function"),
-    Script("a cache behind a method that has added nothing", METHODS.replace(
-     "    def decode", "    def flipped(self, ds):\n        if self.n < 0:\n            ds = ds.map(len)\n"
-     "        return ds\n    def decode").replace(BATCH, "        self.dataset = self.flipped(self.dataset)\n" + BATCH),
-     (Insert("batch", "cache", "c"),), "in another function"),
-    Script("a cache behind a helper with the name of a method, below a skipped branch",
-     "def take(ds):\n    return ds.take(5)\nraw = range(9).map(abs)\nif not raw:\n    raw = raw.map(len)\n"
-     "ds = take(raw)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
-     "Above the cache is a condition"),
+     IDLE.replace("flipped(ds, 9 * 0)", "ds.apply(lambda one: flipped(one, 9 * 0))"), CACHED, "in another function"),
+    Script("a cache behind a helper with the name of a method, below a skipped branch", "def take(ds):\n"
+     "    return ds.take(5)\nraw = range(9).map(abs)\nif not raw:\n    raw = raw.map(len)\nds = take(raw)\n"
+     "ds = ds.batch(2)\ntrain(ds)\n", CACHED, "Above the cache is a condition"),
     Script("a cache behind a skipped branch of the script that a literal decides", FLAGGED,
-     (Insert("batch", "cache", "c"),), ("ds = ds.batch(2).cache()",)),
-    Script("a cache behind a skipped branch of the script that a literal decided before",
-     FLAGGED.replace("ds = range", "flip = flip or not range\nds = range"), (Insert("batch", "cache", "c"),),
-     "Above the cache is a condition"),
-    Script("a cache behind a skipped branch of the script that a function may decide",
-     FLAGGED.replace("ds = range", "def choose():\n    global flip\n    flip = True\nds = range"),
-     (Insert("batch", "cache", "c"),), "Above the cache is a condition"),
-    Script("a cache behind a function with draws below a condition", DRAWING, (Insert("batch", "cache", "c"),),
-     "draws in another run"),
+     CACHED, ("ds = ds.batch(2).cache()",)),
+    Script("a cache behind a skipped branch of the script that a function may decide", FLAGGED.replace("ds = range",
+     "def choose():\n    global flip\n    flip = True\nds = range"), CACHED, "Above the cache is a condition"),
+    Script("a cache behind a function with draws below a condition", DRAWING, CACHED, "draws in another run"),
     Script("a cache behind a function with draws below a condition that a literal decides",
-     DRAWING.replace("9 * 0", "False"), (Insert("batch", "cache", "c"),),
-     ("train(range(9).map(lambda x: noisy(x, False)).batch(2).cache())",)),
+     DRAWING.replace("9 * 0", "False"), CACHED, ("train(range(9).map(lambda x: noisy(x, False)).batch(2).cache())",)),
     Script("a cache behind a function with draws, as a partial with a literal", "from functools import partial\n"
-     + DRAWING.replace("lambda x: noisy(x, 9 * 0)", "partial(noisy, flip=False)"), (Insert("batch", "cache", "c"),),
+     + DRAWING.replace("lambda x: noisy(x, 9 * 0)", "partial(noisy, flip=False)"), CACHED,
      ("train(range(9).map(partial(noisy, flip=False)).batch(2).cache())",)),
     Script("a cache behind a function with draws behind a return", DRAWING.replace(
      "    if flip:\n        x = moved(x)\n    return x", "    if not flip:\n        return x\n    return moved(x)"),
-     (Insert("batch", "cache", "c"),), "draws in another run"),
-    Script("a cache behind a function with draws that the caller of a helper decides",
-     DRAWING.replace("train(range(9).map(lambda x: noisy(x, 9 * 0)).batch(2))", "def make(n, kind):\n"
-     "    flip = kind == 1\n    ds = range(n).map(lambda x: noisy(x, flip))\n    return ds.batch(2)\n"
-     "train(make(9, 0))"),
-     (Insert("batch", "cache", "c"),), ("    return ds.batch(2).cache()",)),
+     CACHED, "draws in another run"),
+    Script("a cache behind a function with draws that the caller of a helper decides", DRAWING
+     .replace("train(range(9).map(lambda x: noisy(x, 9 * 0)).batch(2))", "def make(n, kind):\n    flip = kind == 1\n"
+     "    ds = range(n).map(lambda x: noisy(x, flip))\n    return ds.batch(2)\ntrain(make(9, 0))"), CACHED,
+     ("    return ds.batch(2).cache()",)),
     Script("a cache behind a function that the caller of a helper chooses", DRAWING.replace(
      "train(range(9).map(lambda x: noisy(x, 9 * 0)).batch(2))", "def make(n, function):\n"
      "    return range(n).map(function).batch(2)\ntrain(make(9, moved if 9 * 0 else abs))"),
-     (Insert("batch", "cache", "c"),), "draws in another run"),
+     CACHED, "draws in another run"),
     Script("a cache behind a loop over functions that other runs add to", DRAWING.partition("train")[0]
      + LOOPED.replace("steps = [abs, abs, abs]", "steps = [abs]\nif 9 * 0:\n    steps.append(moved)"),
-     (Insert("batch", "cache", "c"),), "draws in another run"),
-    Script("a cache behind a loop over functions", LOOPED.replace(", abs, abs", ""), (Insert("batch", "cache", "c"),),
+     CACHED, "draws in another run"),
+    Script("a cache behind a loop over functions", LOOPED.replace(", abs, abs", ""), CACHED,
      ("ds = ds.batch(2).cache()",)),
     Script("a cache behind a function by a name that another run assigns again", DRAWING.partition("train")[0] +
      "chosen = abs\nif 9 * 0:\n    chosen = moved\ntrain(range(9).map(lambda x: chosen(x)).batch(2))\n",
-     (Insert("batch", "cache", "c"),), "draws in another run"),
+     CACHED, "draws in another run"),
     Script("a cache in front of what only one dataset goes on with, below a skipped branch",
      FLAGS.replace("    if training", "    if not ds:\n        ds = ds.map(len)\n    if training"),
      (Insert("map#0", "cache", "c"),), ("    if rule:", "        ds = ds.cache()", "    if not ds:")),
     Script("an iterator that a helper returns", BOTH.replace("return range(n).map(abs).batch(2)",
      "return Iterator(range(n).map(abs))").replace("def make", "class Iterator:\n    def __init__(self, ds):\n"
      "        self.ds = ds\ndef make").replace("(9)", "(9).ds").replace("(5)", "(5).ds"),
-     (Insert("map", "cache", "c"),), ("        return Iterator(range(n).map(abs).cache())",)),
+     CACHED_MAP, ("        return Iterator(range(n).map(abs).cache())",)),
     Script("a cache behind a class of which other methods were not called", "class Data:\n    @staticmethod\n"
      "    def make(n):\n        return range(n).map(abs)\n    @staticmethod\n    def mixed(ds):\n"
-     "        return ds.shuffle(3)\nds = Data.make(9)\nds = ds.batch(2)\ntrain(ds)\n", (Insert("batch", "cache", "c"),),
+     "        return ds.shuffle(3)\nds = Data.make(9)\nds = ds.batch(2)\ntrain(ds)\n", CACHED,
      ("ds = ds.batch(2).cache()",)),
-    Script("a function that reads a variable, which is set again, later", "n = 9\ndef make():\n"
-     "    return range(n).map(abs).batch(2)\ntrain(make())\nn = 5\ndef test():\n    return make()\n",
-     (Insert("map", "cache", "c"),), ("def make(rule=False):", "train(make(rule=True))", "    return make()")),
-    Script("a function that reads a variable, which is set once", "n = 9\ndef make():\n"
-     "    return range(n).map(abs).batch(2)\ntrain(make())\ndef test():\n    return make()\n",
-     (Insert("map", "cache", "c"),), ("    return range(n).map(abs).cache().batch(2)",)),
     Script("a main function, which calls functions of the file", "def make(n):\n    return range(n).map(abs).batch(2)\n"
-     "def main():\n    train(make(9))\nmain()\ndef test():\n    make(5), main()\n", (Insert("map", "cache", "c"),),
+     "def main():\n    train(make(9))\nmain()\ndef test():\n    make(5), main()\n", CACHED_MAP,
      ("def make(n, rule=False):", "def main():", "    train(make(9, rule=True))", "main()", "    make(5), main()")),
-    Script("a cache behind skipped options and a number", MIXED.replace("True", "False").replace("shuffle(100)",
+    Script("a cache behind skipped options and a number", SKIPPED.replace("shuffle(100)",
      "take(int(n))\n        options = tf.data.Options()\n        ds = ds.with_options(options)"),
-     (Insert("batch", "cache", "c"),), ("    return ds.batch(8).cache()",)),
+     CACHED, ("    return ds.batch(8).cache()",)),
     Script("a helper goes on under a condition: a call out of it",
      PREPARED.partition("validate")[0].replace("    return", "    if not ds:\n        ds = ds.map(len)\n    return"),
      BEHIND_THE_BATCH, "might process the dataset further"),
@@ -418,74 +364,62 @@ SCRIPTS = [
      "    if training:\n        ds = ds.shuffle(100)", "    if training:\n        print(n)\n    ds = ds.take(5)"),
      BEHIND_THE_BATCH, ("    return ds.batch(8).map(abs)",)),
     Script("a call behind the second of two ways, under a condition",
-     MIXED.replace("True", "False").replace("shuffle(100)", "map(len)").replace("return ds.batch(8)",
-     "ds = ds.batch(4) if n > 9 else ds.batch(8)\n    return ds"), (Insert("batch", "cache", "c"),),
+     MAPPED.replace("return ds.batch(8)", "ds = ds.batch(4) if n > 9 else ds.batch(8)\n    return ds"), CACHED,
      ("        ds = ds.batch(4) if n > 9 else ds.batch(8).cache()",)),
     Script("a dataclass of another size, later", "import dataclasses\n@dataclasses.dataclass\nclass Data:\n"
-     "    n: int\n    def __post_init__(self):\n        self.ds = range(self.n).map(abs)\n"
-     "train(Data(9).ds)\ndef test():\n    return Data(5).ds\n", (Insert("map", "cache", "c"),),
-     "is also referenced at"),
+     "    n: int\n    def __post_init__(self):\n        self.ds = range(self.n).map(abs)\ntrain(Data(9).ds)\n"
+     "def test():\n    return Data(5).ds\n", CACHED_MAP, "is also referenced at"),
     Script("an object that is iterated, later", "class Data:\n    def __init__(self, n):\n        self.n = n\n"
      "    def __iter__(self):\n        train(range(self.n).map(abs))\n        return iter(())\nlist(Data(9))\n"
-     "def test():\n    return list(Data(5))\n", (Insert("map", "cache", "c"),), "is also referenced at"),
-    Script("a lambda in a dictionary, which is called again, later",
-     "makers = {0: lambda n: range(n).map(abs).batch(2)}\ntrain(makers[0](9))\ndef test(): return makers[0](5)\n",
-     (Insert("map", "cache", "c"),), "is also referenced at"),
+     "def test():\n    return list(Data(5))\n", CACHED_MAP, "is also referenced at"),
     Script("a lambda with a name, which is called again, later",
      "make = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\ndef test(): return make(5)\n",
-     (Insert("map", "cache", "c"),), "is also referenced at"),
+     CACHED_MAP, "is also referenced at"),
     Script("a lambda with a name, which is called once",
      "make = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\n",
-     (Insert("map", "cache", "c"),), ("make = lambda n: range(n).map(abs).cache().batch(2)",)),
-    Script("a method of another object, later", OBJECTS, (Insert("map", "cache", "c"),),
+     CACHED_MAP, ("make = lambda n: range(n).map(abs).cache().batch(2)",)),
+    Script("a method of another object, later", OBJECTS, CACHED_MAP,
      ("    def build(self, rule=False):", "train(Data(9).build(rule=True))", "    return Data(5).build()")),
-    Script("a method of the same object, later", ONE_OBJECT, (Insert("map", "cache", "c"),),
+    Script("a method of the same object, later", ONE_OBJECT, CACHED_MAP,
      ("    def build(self):", "        ds = range(self.n).map(abs).cache()")),
-    Script("a method of the same object, which is changed, later",
-     ONE_OBJECT.replace("    return data", "    data.n = 5\n    return data"), (Insert("map", "cache", "c"),),
-     OF_ONE_BUILD),
     Script("a method of the same object, which reads by another method what a third one sets, later",
      ONE_OBJECT.replace("range(self.n)", "range(self.size())").replace("    def build", "    def size(self):\n"
      "        return self.n\n    def smaller(self):\n        self.n = 5\n    def build"),
-     (Insert("map", "cache", "c"),), ("    def build(self, rule=False):", "train(data.build(rule=True))")),
-    Script("a method of an object that is copied, later", "import copy\n" + ONE_OBJECT.replace(
-     "    return data", "    return copy.copy(data)"), (Insert("map", "cache", "c"),),
-     ("    def build(self, rule=False):", "train(data.build(rule=True))")),
-    Script("a method of an object that is copied and changed, later", "import copy\n" + ONE_OBJECT.replace(
-     "    return data", "    other = copy.copy(data)\n    other.n = 5\n    return other"),
-     (Insert("map", "cache", "c"),),
+     CACHED_MAP, ("    def build(self, rule=False):", "train(data.build(rule=True))")),
+    Script("a method of an object that is copied, later", "import copy\n" + ONE_OBJECT.replace("    return data",
+     "    return copy.copy(data)"), CACHED_MAP, ("    def build(self, rule=False):", "train(data.build(rule=True))")),
+    Script("a method of an object that is copied and changed, later", "import copy\n" + ONE_OBJECT
+     .replace("    return data", "    other = copy.copy(data)\n    other.n = 5\n    return other"), CACHED_MAP,
      ("    def build(self, rule=False):", "train(data.build(rule=True))", "    return other.build()")),
-    Script("a function that reads a variable, which another function sets, later",
-     "n = 9\ndef choose():\n    global n\n    n = 5\n" + READING, (Insert("map", "cache", "c"),), OF_ONE_CALL),
+    Script("a function that reads a variable, which is set again, later", "n = 9\n" + READING.replace("def test",
+     "n = 5\ndef test"), CACHED_MAP, OF_ONE_CALL),
     Script("a function that reads an item, which is set again, later", ("n = {0: 9}\n" + READING).replace(
-     "range(n)", "range(n[0])").replace("def test", "n[0] = 5\ndef test"), (Insert("map", "cache", "c"),), OF_ONE_CALL),
+     "range(n)", "range(n[0])").replace("def test", "n[0] = 5\ndef test"), CACHED_MAP, OF_ONE_CALL),
     Script("a function that reads what a loop sets", READING.replace("train(make())\n",
-     "for n in (9, 5):\n    if n == 9: train(make())\n"), (Insert("map", "cache", "c"),), ("def make(rule=False):",)),
+     "for n in (9, 5):\n    if n == 9: train(make())\n"), CACHED_MAP, ("def make(rule=False):",)),
+    Script("a lambda in a list", "makers = [lambda n: range(n).map(abs).batch(2)]\ntrain(makers[0](9))\n"
+     "def test(): return makers[0](5)\n", CACHED_MAP, "is also referenced at"),
+    Script("a function that a dictionary gives", CHOOSING.replace("FUNCTION", "functions = {1: abs, 0: int}")
+     .replace("(chosen)", "(functions.get(training))"), BEHIND_THE_BATCH, "one of several functions"),
+    Script("a function that reads a variable, which another function sets, later",
+     "n = 9\ndef choose():\n    global n\n    n = 5\n" + READING, CACHED_MAP, OF_ONE_CALL),
     Script("a function that reads a variable around it, which is set again, later", "def main():\n    n = 9\n"
      "    def make():\n        return range(n).map(abs).batch(2)\n    train(make())\n    n = 5\n    return make()\n"
-     "main()\n",
-     (Insert("map", "cache", "c"),), ("    def make(rule=False):", "    train(make(rule=True))", "    return make()")),
+     "main()\n", CACHED_MAP, ("    def make(rule=False):", "    train(make(rule=True))", "    return make()")),
     Script("a function within one that is called once", INPUT_FUNCTION.partition("def test")[0],
-     (Insert("map", "cache", "c"),), ("        return range(n).map(abs).cache().batch(2)",)),
-    Script("a function that another one gets, and calls again, later", PASSED, (Insert("map", "cache", "c"),),
-     "is also referenced at"),
+     CACHED_MAP, ("        return range(n).map(abs).cache().batch(2)",)),
+    Script("a function that another one gets, and calls again, later", PASSED, CACHED_MAP, "is also referenced at"),
     Script("a function that another one gets, and calls once", PASSED.replace("make(5)", "4"),
-     (Insert("map", "cache", "c"),), ("    return range(n).map(abs).cache().batch(2)",)),
+     CACHED_MAP, ("    return range(n).map(abs).cache().batch(2)",)),
     Script("a function that an object keeps", "class Trainer:\n    def __init__(self, make):\n"
      "        self.make = make\n    def run(self):\n        train(self.make(9))\n        return lambda: self.make(5)\n"
-     "def build(n):\n    return range(n).map(abs).batch(2)\nTrainer(build).run()\n", (Insert("map", "cache", "c"),),
+     "def build(n):\n    return range(n).map(abs).batch(2)\nTrainer(build).run()\n", CACHED_MAP,
      "is also referenced at"),
     Script("a lambda that a function gets, and calls again, later",
-     PASSED.replace("work(build)", "work(lambda n: range(n).map(abs).batch(2))"), (Insert("map", "cache", "c"),),
-     "is also referenced at"),
-    Script("a lambda in a list", "makers = [lambda n: range(n).map(abs).batch(2)]\ntrain(makers[0](9))\n"
-     "def test(): return makers[0](5)\n", (Insert("map", "cache", "c"),), "is also referenced at"),
+     PASSED.replace("work(build)", "work(lambda n: range(n).map(abs).batch(2))"), CACHED_MAP, "is also referenced at"),
     Script("a lambda with a name and a type", "make: object = lambda n: range(n).map(abs).batch(2)\ntrain(make(9))\n"
-     "def test(): return make(5)\n", (Insert("map", "cache", "c"),), "is also referenced at"),
-    Script("a function within one that is called again, later", INPUT_FUNCTION, (Insert("map", "cache", "c"),),
-     "is also referenced at"),
-    Script("a map of a variable that a function above reads", "def later():\n    return mapped.batch(3)\n" + VARIABLE,
-     BEHIND_THE_BATCH, "mapped is also read elsewhere"),
+     "def test(): return make(5)\n", CACHED_MAP, "is also referenced at"),
+    Script("a function within one that is called again, later", INPUT_FUNCTION, CACHED_MAP, "is also referenced at"),
     Script("a map of a variable that has the name of a parameter above", "def later(mapped):\n"
      "    return mapped.batch(3)\n" + VARIABLE, BEHIND_THE_BATCH, ("ds = mapped.batch(2).map(abs)",)),
     Script("a map of a global variable of a function", "def build():\n    global mapped, ds\n"
@@ -497,37 +431,42 @@ SCRIPTS = [
     Script("a map of a variable of a class", "class Data:\n    mapped = range(9).map(abs)\n    ds = mapped.batch(2)\n"
      "train(Data.ds)\nprint(Data.mapped)\n", BEHIND_THE_BATCH, "mapped is also read elsewhere"),
     Script("a cache behind a helper that may return none", BOTH.replace("    return range(n)", "    if n < 3:\n"
-     "        return None\n    return range(n)"), (Insert("batch", "cache", "c"),),
+     "        return None\n    return range(n)"), CACHED,
      ("def make(n, rule=False):", "train(make(9, rule=True))")),
     Script("flags: what both pass keeps its order and goes faster", FLAGS, (SetArgument("map#0", PARALLEL, 4),),
      ("    ds = ds.map(abs, num_parallel_calls=4)",), both=True),
-    Script("shuffled and repeated in front of a map", REPEATED, CACHED_BEFORE, CACHED_THERE),
     Script("shuffled and repeated in one chain", IN_ONE_CHAIN, CACHED_BEFORE, CACHED_THERE),
-    Script("shuffled and repeated, then returned",
-     IN_ONE_CHAIN.replace("    ds = ds.map", "    return ds.map").replace("    return ds\n", ""), CACHED_BEFORE,
-     (*CACHED_THERE[:-1], "    return ds.batch(8)")),
     Script("shuffled and repeated under a condition in parentheses",
      REPEATED.replace("if training:", "if (training and\n            n > 7):"), CACHED_BEFORE,
      (*CACHED_THERE[:1], "    if (training and", "            n > 7):", *CACHED_THERE[2:])),
     Script("shuffled and repeated on the line of the condition", on_its_line(IN_ONE_CHAIN), CACHED_BEFORE,
      CACHED_THERE),
-    Script("shuffled and repeated on the lines of two conditions",
-     on_its_line(REPEATED).replace("        ds = ds.repeat", "    if training: ds = ds.repeat"), CACHED_BEFORE,
-     CACHED_THERE),
-    Script("shuffled and repeated by a conditional expression", CHOSEN, CACHED_BEFORE, CACHED_THERE),
-    Script("shuffled and repeated by a conditional expression in parentheses",
-     CHOSEN.replace("= ds.sh", "= ((ds.sh").replace("() if", "()) if").replace("else ds", "else ds)"), CACHED_BEFORE,
-     CACHED_THERE),
+    Script("shuffled and repeated by a conditional expression in parentheses", CHOSEN.replace("= ds.sh", "= ((ds.sh")
+     .replace("() if", "()) if").replace("else ds", "else ds)"), CACHED_BEFORE, CACHED_THERE),
     Script("shuffled and repeated, or cut, by a conditional expression", CHOSEN.replace("else ds", "else ds.take(3)"),
      CACHED_BEFORE, "single name"),
-    Script("shuffled or cut on the lines of one condition",
-     on_its_line(IN_ONE_CHAIN).replace("    ds = ds.map", "    else: ds = ds.take(3)\n    ds = ds.map"),
-     CACHED_BEFORE, "different blocks"),
+    Script("shuffled or cut on the lines of one condition", on_its_line(IN_ONE_CHAIN).replace("    ds = ds.map",
+     "    else: ds = ds.take(3)\n    ds = ds.map"), CACHED_BEFORE, "different blocks"),
     Script("shuffled and repeated in a chain over several lines", IN_ONE_CHAIN.replace(").repeat", ")\\\n  .repeat"),
      CACHED_BEFORE, "on further lines"),
     Script("shuffled under one condition and repeated under another",
      REPEATED.replace("        ds = ds.repeat", "    if n > 7:\n        ds = ds.repeat"), CACHED_BEFORE,
      ("    ds = ds.map(abs)", "        ds = ds.cache().shuffle(100)", "    if n > 7:")),
+    Script("shuffled and repeated under a condition that gets a key",
+     REPEATED.replace("training:", '{}.get("on", training):'), CACHED_BEFORE,
+     (*CACHED_THERE[:1], '    if {}.get("on", training):', *CACHED_THERE[2:])),
+    Script("shuffled and repeated under a condition that a builtin computes",
+     REPEATED.replace("training:", "bool(training):"), CACHED_BEFORE,
+     (*CACHED_THERE[:1], "    if bool(training):", *CACHED_THERE[2:])),
+    *(Script("shuffled and repeated under a condition on what another statement may change",
+       REPEATED.replace("if training:", f"flags = {{}}\n    if {test}:")
+       .replace("    ds = ds.map", "    flags.update(on=1)\n    ds = ds.map"), CACHED_BEFORE,
+       "depend on statements in between")
+      for test in ('flags.get("on", training)', '"on" in flags or training', "(flags or [training])[0]")),
+    Script("shuffled and repeated under a condition that calls a function",
+     REPEATED.replace("training:", "any([n]):"), CACHED_BEFORE, "runs a function or assigns"),
+    Script("shuffled and repeated under a condition that assigns", REPEATED.replace("training:", "(k := n):"),
+     CACHED_BEFORE, "runs a function or assigns"),
     Script("shuffled under a condition, then kept in a dictionary", KEPT, CACHED_BEFORE[1:],
      ("            ds = ds.map(abs)", "                ds = ds.cache().shuffle(self.sizes[split])",
      "            self.built[split] = ds.batch(2)")),
@@ -535,51 +474,35 @@ SCRIPTS = [
      CACHED_BEFORE[1:], "reassigned in between"),
     Script("flags: a cache behind what both pass, where only training goes on", FLAGS,
      (Insert("map#0", "cache", "c"),), ("        ds = ds.cache().shuffle(1000)",)),
-    Script("flags: a shuffle that stands under its condition", FLAGS, (Move("shuffle", "range"),), "processes it"),
     Script("flags: what only training shuffles is taken out", FLAGS, (Remove("shuffle"),),
      ("    if training:", "        pass")),
-    Script("a condition that was not met is not", MIXED.replace("prepare(9, True)", "prepare(9, False)"),
+    Script("a condition that was not met is not", SKIPPED,
      BEHIND_THE_BATCH, ("    if not training:", "        return ds.batch(8).map(abs)", "    return ds.batch(8)")),
     Script("a condition with two ways",
      MIXED.replace("    return ds", "    else:\n        ds = ds.cache()\n    return ds"), BEHIND_THE_BATCH,
      ("    if not training:", "        ds = ds.map(abs)", "        return ds.batch(8).map(abs)")),
-    Script("a condition under which something else is done as well",
-     MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        validate(ds)"),
-     BEHIND_THE_BATCH, "is shared by 2 datasets"),
-    Script("a condition under which another name is set",
-     MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        size = ds"),
-     BEHIND_THE_BATCH, "is used between"),
-    Script("a condition that asks the dataset", MIXED.replace("if training:", "if ds.cardinality() > 9:"),
-     BEHIND_THE_BATCH, "may depend on the call"),
+    Script("a condition under which something else is done as well", MIXED.replace("        ds = ds.shuffle(100)",
+     "        ds = ds.shuffle(100)\n        validate(ds)"), BEHIND_THE_BATCH, "is shared by 2 datasets"),
+    Script("a condition under which another name is set", MIXED.replace("        ds = ds.shuffle(100)",
+     "        ds = ds.shuffle(100)\n        size = ds"), BEHIND_THE_BATCH, "is used between"),
     Script("a condition that asks a function", MIXED.replace("if training:", "if bool(training):"), BEHIND_THE_BATCH,
      "may depend on the call"),
-    Script("a conditional expression: its argument", CONDITIONAL, (SetArgument("shuffle", "buffer_size", 500),),
-     ("    ds = ds.shuffle(500) if training else ds",)),
-    Script("a conditional expression: something behind it", CONDITIONAL,
-     (Insert("repeat", "prefetch", "p", {"buffer_size": 1}),),
-     ("    ds = ds.repeat().prefetch(1) if training else ds.cache()",)),
+    Script("a conditional expression: something behind it", CONDITIONAL, (Insert("repeat", "prefetch", "p",
+     {"buffer_size": 1}),), ("    ds = ds.repeat().prefetch(1) if training else ds.cache()",)),
     Script("a conditional expression: moved out of it", CONDITIONAL, (Move("shuffle", "repeat"),),
      "through a single name"),
-    Script("a helper that goes on behind the batch: two calls into it", FINISHED,
-     (Move("map#1", "batch"), Move("map#0", "batch")),
-     ("    return ds.batch(2).map(abs).map(int).map(len)", "ds = range(9)")),
+    Script("a helper that goes on behind the batch: two calls into it", FINISHED, (Move("map#1", "batch"), Move("map#0",
+     "batch")), ("    return ds.batch(2).map(abs).map(int).map(len)", "ds = range(9)")),
     Script("a helper that ends with the batch: in front of what is inserted there", FINISHED.replace(".map(len)", ""),
      (PREFETCH, Move("map#1", "batch")),
      ("    return ds.batch(2).map(int).prefetch(tf.data.AUTOTUNE)", "ds = range(9).map(abs)")),
     Script("a helper for both: a call out of it", PREPARED, BEHIND_THE_BATCH,
      ("    if not rule:", "train(prepare(range(9), rule=True).batch(2).map(abs))")),
-    Script("apply(function): within it", APPLIED, BEHIND_THE_BATCH, ("    return ds.batch(2).map(abs)",)),
     Script("apply(function): into it", APPLIED, (Move("shuffle", "map"),),
      ("    ds = ds.map(abs).shuffle(9)", "train(range(9).apply(finish))")),
-    Script("apply(function) for both: only its number of calls", APPLIED_TWICE, (SetArgument("map", PARALLEL, -1),),
-     ("    ds = ds.map(abs, num_parallel_calls=tf.data.AUTOTUNE)",), both=True),
     Script("apply(function) for both: the data of both", APPLIED_TWICE, BEHIND_THE_BATCH, "is shared by 2 datasets"),
     Script("a function that makes the function to apply", FACTORY, (PREFETCH, SetArgument("map", PARALLEL, 2)),
      ("    return lambda ds: ds.batch(size).prefetch(tf.data.AUTOTUNE)",)),
-    Script("methods that keep the dataset in self", METHODS,
-     (SetArgument("map", PARALLEL, -1), Insert("repeat", "prefetch", "p", {"buffer_size": -1})),
-     ("        self.dataset = self.dataset.map(self.decode, num_parallel_calls=tf.data.AUTOTUNE)",
-     "        return self.dataset.repeat().prefetch(tf.data.AUTOTUNE)")),
     Script("methods that keep the dataset in self: a call behind the next", METHODS, BEHIND_THE_BATCH,
      ("        self.dataset = self.dataset.batch(4)", "        self.dataset = self.dataset.map(self.decode)")),
     Script("methods that keep the dataset in self: past one that may read it", SIZED, BEHIND_THE_BATCH,
@@ -588,10 +511,6 @@ SCRIPTS = [
      "assign its dataset to a single name"),
     Script("ops added in a loop: one of them", LOOPED, (SetArgument("map#0", PARALLEL, 2),),
      "makes 3 operators of this pipeline"),
-    Script("ops added in a loop: one of them moved", LOOPED,
-     (Move("map#2", "batch"), ReplaceFunction("map#2", FunctionVariant.ON_BATCHES, "d")), "makes 3 operators"),
-    Script("a dictionary filled in a loop: data of one", DICTIONARY, (Insert("batch", "cache", "c"),),
-     "is shared by 2 datasets"),
 ]  # fmt: skip
 
 

@@ -32,14 +32,12 @@ CACHE = Insert("n2", "cache", "c", {"filename": ""})
         ('val = data["test"]\nModel().fit(data["train"], validation_data=val)', "validation_data=val.cache()"),
         ('def main():\n    Model().fit(data["train"], validation_data=data["test"])\nfor _ in range(1):\n    main()',
          'data["test"].cache()'),
-        ('for _ in range(2):\n    Model().fit(data["train"], validation_data=data["test"])', ""),
         ('def run(x, y):\n    Model().fit(x, validation_data=y)\nrun(data["train"], data["test"])', "=y.cache()"),
         ('def run(x, y):\n    Model().fit(x, validation_data=y)\nrun(data["train"], data["test"])\nif not data:\n'
          '    run(data["train"], data["train"])', ""),
         ('val = data["test"]\nif not val:\n    val = val.map(len)\n'
          'Model().fit(data["train"], validation_data=val)', ""),
         ('Model().fit(data["train"], validation_data=data["test"] if data else None)', ""),
-        ('val = data["test"] if data else None\nModel().fit(data["train"], validation_data=val)', ""),
         ('val = None\nif data:\n    val = data["test"]\nModel().fit(data["train"], validation_data=val)', ""),
         ('Model().fit(data["train"], **{"validation_data": data["test"]})', ""),
         ('Model().fit(data["train"], None, 3)\nModel().fit(data["train"], data["test"])', ""),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,12 @@ def records(folder: Path) -> Any:
     return read.map(lambda record: tf.ensure_shape(tf.numpy_function(wait, [record], tf.string), []))
 
 
-@pytest.mark.parametrize(
-    ("make", "size", "notable"),
-    [
-        (lambda _: delay_elements(tf.data.Dataset.range(400), 0.004), 200, True),
-        (records, 10_000, True),  # more than there are
-        (lambda _: delay_elements(tf.data.Dataset.range(40_000), 0.004), 200, False),
-    ],
-    ids=["numbers", "uncounted records", "long epochs"],
-)
-def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch(
-    make: Callable[[Path], Any], size: int, notable: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("make", "size", "notable"), [
+    (lambda _: delay_elements(tf.data.Dataset.range(400), 0.004), 200, True),
+    (records, 10_000, True),  # more than there are
+    (lambda _: delay_elements(tf.data.Dataset.range(40_000), 0.004), 200, False),
+], ids=["numbers", "uncounted records", "long epochs"])  # fmt: skip
+def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch(make, size, notable, tmp_path) -> None:
     """Behind a full buffer 16 ms a batch are less than a step; filling it takes 0.8 s of an epoch of 2.8 s or of 1.8 s.
 
     Windows then fill it, too: a plan may save that.

@@ -35,7 +35,6 @@ def reading(shards: Path, share: float, **consumer: Any) -> tuple[Study, Profile
     """The study of a pipeline that reads files, and its profile: that takes a share of the input's time."""
     study = study_here(Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10))
     node = source_reads.reading_operator(study.subject.source)
-    assert node is not None
     reader = OperatorProfile(node.id, Stage.EXTRACT, wall_seconds=share, visits=1.0, bytes_out=1000.0)
     return study, replace(profile_of(study, **consumer), operators=(reader,), input_wall_seconds=1.0)
 
@@ -193,7 +192,6 @@ def test_stored_prefix_ends_before_random_operator() -> None:
     rows = tf.data.Dataset.range(64).map(lambda x: tf.fill([256], tf.cast(x, tf.float32)))
     draws = rows.map(lambda row: row + tf.random.uniform([256])).batch(8).repeat()
     stored = found(draws)
-    assert stored is not None
     assert (stored.node, stored.size_bytes) == ("n1", 64 * 1024)
     assert stored.seconds_to_make is not None and stored.epochs_to_pay is None  # the storage was not measured
     assert "64.0 KiB on storage that every host can reach" in stored.sentence and "Dataset.load" in stored.sentence

@@ -76,7 +76,6 @@ def test_graph_passes_and_autotune_values_are_in_session() -> None:
     assert set(result.autotuned) == {"defaults", "autotune"}
     value = result.autotuned["defaults"].value("n1", PARALLELISM)
     assert value is not None and value.tunable
-    assert result.optimisations is not None
     assert {found.name for found in result.optimisations.passes} >= {"map_parallelization", "inject_prefetch"}
     one.store_load()
     load = one.journal.session.load

@@ -1,4 +1,4 @@
-"""The verdict, the context of the rules, rules that are left out, and rewrites that replace AUTOTUNE."""
+"""The verdict, the context of rules, rules that are left out, rewrites that replace AUTOTUNE, and a plan's patch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from benchmarks.recorded import rewrite
-from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Stage
-from pipetune.core.results import Interval, Prediction, Rate, RunFailed
+from pipetune.core.results import Comparison, EqualityCheck, Interval, Prediction, Rate, RunFailed
+from pipetune.measure.runner import TensorFlowRunner
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.state import SearchState
 from pipetune.stages import planning
+from pipetune.stages.emission import make_patch
 from pipetune.stages.planning import give_verdict, replaces_autotune
 from pipetune.stages.study import rule_context
 from tests.stages.studies import DIAGNOSIS, PROFILE, executed, numbers, study_of
@@ -66,20 +68,17 @@ def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tried == ["prefetch"]
 
 
-@pytest.mark.parametrize(
-    ("words", "edits", "replaces"),
-    [
-        ("range | map num_parallel_calls=AUTOTUNE | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
-        ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
-        ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), False),
-        # parallelized by a default graph pass
-        ("range | map | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
-        ("range | map random | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
-        ("range | batch 4 | prefetch AUTOTUNE", (SetArgument("n2", "buffer_size", 1),), True),
-        ("range | batch 4 | prefetch 2", (SetArgument("n2", "buffer_size", 1),), False),
-        ("range | batch 4", (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 1}),), False),
-    ],
-)
+@pytest.mark.parametrize(("words", "edits", "replaces"), [
+    ("range | map num_parallel_calls=AUTOTUNE | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
+    ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
+    ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), False),
+    # parallelized by a default graph pass
+    ("range | map | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
+    ("range | map random | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
+    ("range | batch 4 | prefetch AUTOTUNE", (SetArgument("n2", "buffer_size", 1),), True),
+    ("range | batch 4 | prefetch 2", (SetArgument("n2", "buffer_size", 1),), False),
+    ("range | batch 4", (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 1}),), False),
+])  # fmt: skip
 def test_rewrite_that_sets_autotuned_argument_replaces_autotune(words, edits, replaces) -> None:
     context, one = RuleContext(pipeline(words), cores=2), Rewrite("a-rule", "n1", Safety.EXACT, edits, "")
     assert replaces_autotune(one, context) is replaces
@@ -158,3 +157,35 @@ def test_mistakes_of_pipeline_and_source_are_reported_together(tmp_path: Path) -
     assert {finding.file for finding in found} == {str(path)}
     give_verdict(one, PROFILE)
     assert one.journal.session.findings == found, "each is told once"
+
+
+# -- the patch of a plan of which source can say a part only
+
+
+SHORT = "import tensorflow as tf\nds = tf.data.Dataset.range(64).map(lambda x: x * 2).batch(4)\n"
+PARALLEL = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", 2),), "")
+NOT_WRITTEN = Rewrite("threads", "n2", Safety.EXACT, (SetOption("autotune.cpu_budget", "a text"),), "")
+WHOLE = Plan("tuned", (PARALLEL, NOT_WRITTEN))
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_part_of_a_plan_is_written_only_if_it_yields_the_same_data(equal, tmp_path, monkeypatch) -> None:
+    compared: list[str] = []
+
+    def compare(_: TensorFlowRunner, plan: Plan) -> Comparison:
+        compared.append(plan.key)
+        return Comparison(Safety.EXACT, (EqualityCheck("values", equal), EqualityCheck("epochs", equal)), 9, 3)
+
+    monkeypatch.setattr(TensorFlowRunner, "compare", compare)
+    path = tmp_path / "train.py"
+    path.write_text(SHORT)
+    study = study_of(executed(path, SHORT)["ds"], directory=str(tmp_path))
+    study.journal.update_dataset(plan=WHOLE, diagnosis=DIAGNOSIS)
+    patch = make_patch(study, WHOLE)
+    assert compared == [PARALLEL.key]
+    assert bool(patch.diff) is equal and patch.covered == ((PARALLEL.key,) if equal else ())
+    assert equal or "same data" in patch.not_covered[-1].why
+    assert bool(make_patch(study, Plan("rest", (PARALLEL,))).diff) is equal  # what is left once a rewrite has failed
+    assert compared == [PARALLEL.key] * 2
+    study.journal.update_dataset(plan=Plan("tuned", (PARALLEL,)))
+    assert make_patch(study, Plan("tuned", (PARALLEL,))).diff and len(compared) == 2  # the search has compared it

@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption
-from pipetune.core.edits import Edit, Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
+from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
@@ -45,11 +45,7 @@ def _faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 ON_BATCHES = Rewrite(
-    "vectorize-map",
-    "n1",
-    Safety.EXACT,
-    (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")),
-    "",
+    "vectorize-map", "n1", Safety.EXACT, (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")), ""
 )
 CACHED = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "c", {"filename": ""}),), "")
 
@@ -129,23 +125,18 @@ def test_cache_is_not_added_to_shared_call() -> None:
     assert not shared().may_change(CACHED)
 
 
-@pytest.mark.parametrize(
-    ("role", "elements", "edit", "safety", "shares"),
-    [
-        ("adapt", 1, CACHED.edits[0], Safety.EXACT, True),
-        ("validation", 1, CACHED.edits[0], Safety.EXACT, False),
-        ("preview", 1, CACHED.edits[0], Safety.STATISTICAL, True),
-        ("preview", 1, CACHED.edits[0], Safety.REORDERS, False),
-        ("adapt", 1, CACHED.edits[0], Safety.STATISTICAL, False),
-        ("preview", 1, Move("n2", "n0"), Safety.EXACT, True),
-        ("adapt", 1, Move("n2", "n0"), Safety.EXACT, False),
-        ("preview", 100, CACHED.edits[0], Safety.EXACT, True),
-        ("preview", 100, Move("n2", "n0"), Safety.EXACT, False),
-    ],
-)
-def test_preview_reads_what_the_dataset_that_it_shows_reads(
-    role: str, elements: int, edit: Edit, safety: Safety, shares: bool
-) -> None:
+@pytest.mark.parametrize(("role", "elements", "edit", "safety", "shares"), [
+    ("adapt", 1, CACHED.edits[0], Safety.EXACT, True),
+    ("validation", 1, CACHED.edits[0], Safety.EXACT, False),
+    ("preview", 1, CACHED.edits[0], Safety.STATISTICAL, True),
+    ("preview", 1, CACHED.edits[0], Safety.REORDERS, False),
+    ("adapt", 1, CACHED.edits[0], Safety.STATISTICAL, False),
+    ("preview", 1, Move("n2", "n0"), Safety.EXACT, True),
+    ("adapt", 1, Move("n2", "n0"), Safety.EXACT, False),
+    ("preview", 100, CACHED.edits[0], Safety.EXACT, True),
+    ("preview", 100, Move("n2", "n0"), Safety.EXACT, False),
+])  # fmt: skip
+def test_preview_reads_what_the_dataset_that_it_shows_reads(role, elements, edit, safety, shares) -> None:
     with recorded():
         dataset = make(4096, affine)
         shown = dataset.take(1)
@@ -172,9 +163,8 @@ def test_what_is_made_of_all_that_training_reads_is_not_tried(monkeypatch: pytes
     monkeypatch.setattr(SharedCallTrials, "_try_on_other", untried)
     monkeypatch.setattr(TimePlan, "seconds_for_other_datasets", lambda _: -1.0)
     late = SharedCallTrials(study)
-    assert not late.may_change(ON_BATCHES) and late.notes[0].endswith(
-        "with check, where the same change was not tried: its time was over."
-    )
+    assert not late.may_change(ON_BATCHES)
+    assert late.notes[0].endswith("with check, where the same change was not tried: its time was over.")
 
 
 def fold(dataset: Any, *, held_out: bool) -> Any:
@@ -183,18 +173,13 @@ def fold(dataset: Any, *, held_out: bool) -> Any:
     return numbered.map(lambda _, row: row)
 
 
-@pytest.mark.parametrize(
-    ("split", "steps", "shares"),
-    [
-        (lambda dataset: (dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)), None, True),
-        (lambda dataset: (dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)), 2, False),
-        (lambda dataset: (fold(dataset, held_out=False), fold(dataset, held_out=True)), None, True),
-        (lambda dataset: (dataset, tf.data.Dataset.zip(tf.data.Dataset.range(9), dataset)), None, False),
-    ],
-)
-def test_validation_that_is_another_part_reads_the_cache_to_its_end(
-    split: Callable[[Any], tuple[Any, Any]], steps: int | None, shares: bool
-) -> None:
+@pytest.mark.parametrize(("split", "steps", "shares"), [
+    (lambda dataset: (dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)), None, True),
+    (lambda dataset: (dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)), 2, False),
+    (lambda dataset: (fold(dataset, held_out=False), fold(dataset, held_out=True)), None, True),
+    (lambda dataset: (dataset, tf.data.Dataset.zip(tf.data.Dataset.range(9), dataset)), None, False),
+])  # fmt: skip
+def test_validation_that_is_another_part_reads_the_cache_to_its_end(split, steps, shares) -> None:
     with recorded():
         train, held_out = split(make(4096, affine))
     use = Consumption(held_out, "held_out", "validation", "fit", steps_per_epoch=steps)
@@ -220,9 +205,7 @@ def test_call_is_not_changed_if_data_would_change() -> None:
 
 def test_call_is_not_changed_if_other_input_may_become_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_calls, "_speedup", lambda *_, **__: invented(1.1, 0.9, 1.3))
-    equal = Comparison(
-        Safety.EXACT, (EqualityCheck("values", True), EqualityCheck("epochs", True)), elements=9, epochs=3
-    )
+    equal = Comparison(Safety.EXACT, (EqualityCheck("values", True), EqualityCheck("epochs", True)), 9, epochs=3)
     monkeypatch.setattr(TensorFlowRunner, "compare", lambda *_: equal)
     calls = shared()
     assert not calls.may_change(ON_BATCHES)

@@ -1,4 +1,4 @@
-"""When the randomness of a script counts as fixed, and which of its datasets are tuned."""
+"""What a study knows of the script, which of its datasets are tuned, and errors in what only informs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ pytestmark = pytest.mark.tensorflow
 
 from tensorflow.python.data.ops import debug_mode
 
+from pipetune import workflow
 from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import ResumeMethod, ResumePoint
+from pipetune.core.time_plan import AFTER_NO_SECONDS, Part
 from pipetune.pipelines import live
-from pipetune.stages.study import Subject, examples_of_batches
-from tests.stages.studies import study_of
+from pipetune.stages.study import Study, Subject, examples_of_batches
+from tests.stages.studies import numbers, study_of
 
 Dataset = tf.data.Dataset
 
@@ -67,19 +69,16 @@ def test_study_of_another_dataset_keeps_what_the_script_does_elsewhere(seed: int
 TEN = Dataset.range(10)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "examples"),
-    [
-        (TEN.batch(4), 4),
-        (TEN.batch(4).shuffle(2).repeat().prefetch(2), 4),
-        (TEN.batch(40), 10),
-        (TEN.batch(2).batch(3), 3),
-        (TEN.map(lambda x: tf.zeros([x])).padded_batch(4), 4),
-        (TEN.batch(4).map(lambda x: x[:1]), None),
-        (TEN.batch(4).unbatch(), None),
-        (TEN, None),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "examples"), [
+    (TEN.batch(4), 4),
+    (TEN.batch(4).shuffle(2).repeat().prefetch(2), 4),
+    (TEN.batch(40), 10),
+    (TEN.batch(2).batch(3), 3),
+    (TEN.map(lambda x: tf.zeros([x])).padded_batch(4), 4),
+    (TEN.batch(4).map(lambda x: x[:1]), None),
+    (TEN.batch(4).unbatch(), None),
+    (TEN, None),
+])  # fmt: skip
 def test_examples_are_read_from_the_pipeline_only_where_it_shows_them(dataset: Any, examples: int | None) -> None:
     assert examples_of_batches(live.read(dataset).pipeline) == examples
 
@@ -90,3 +89,45 @@ def test_state_that_a_function_draws_from_is_as_it_was() -> None:
     dataset = Dataset.range(64).batch(4).map(lambda rows: rows + drawn.assign_add(1)).prefetch(2)
     assert study_of(dataset).runner.examples_per_element == 4.0
     assert int(drawn) == 0
+
+
+# -- what is measured after the decision
+
+
+@pytest.mark.parametrize(("owner", "name", "studied", "note"), [
+    (workflow, "measure_epochs", None, "only inform, ended with an error (KeyError: 'theirs')"),
+    (Study, "for_other", "all", "another dataset ended with an error (KeyError: 'theirs')"),
+])  # fmt: skip
+def test_error_after_the_decision_loses_nothing(monkeypatch, capsys, owner, name, studied, note) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("theirs")
+
+    monkeypatch.setattr(owner, name, fails)
+    other = Consumption(numbers(), "check", "validation", "Model.fit")
+    study = study_of(numbers(), *([other] if studied else []), trials=False, budget_seconds=5.0)
+    study.settings = replace(study.settings, dataset=studied)
+    session = workflow.analyze(study)
+    assert session.status == "done" and session.complete
+    assert session.main_dataset.profile is not None and (studied or session.main_dataset.cost is not None)
+    assert any(note in one for one in session.notes)
+    assert "in fails" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("much", [False, True])
+def test_analysis_ends_soon_after_a_no_unless_validation_costs_much(monkeypatch, much) -> None:
+    left = []
+    study = study_of(numbers(), budget_seconds=60.0, quick=True)
+
+    def note(*_: Any) -> bool:
+        left.append(study.time_plan.left(Part.VERIFICATION))
+        return False
+
+    monkeypatch.setattr(workflow, "refine_costs", lambda _, profile, diagnosis: (profile, diagnosis))
+    monkeypatch.setattr(workflow, "measure_files", lambda _, profile: profile)
+    monkeypatch.setattr(workflow, "should_run_trials", lambda *_: False)
+    monkeypatch.setattr(workflow, "validation_costs_much", lambda *_: much)
+    monkeypatch.setattr(workflow, "tune_validation", note)
+    monkeypatch.setattr(workflow, "inform", note)
+    workflow.analyze(study)
+    while_tuned, after = left
+    assert (while_tuned > AFTER_NO_SECONDS) is much and after <= AFTER_NO_SECONDS

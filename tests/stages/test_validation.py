@@ -1,7 +1,8 @@
-"""When validation is studied, what is tried, and what becomes of it; seconds and source text are given."""
+"""What each dataset of a script costs; when validation is studied, what is tried, and what becomes of it."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,20 +15,128 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import DATASET, InputDistribution
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument
-from pipetune.core.pipeline import AUTOTUNE
+from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost, Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session
 from pipetune.core.settings import Command, Settings
+from pipetune.measure.caches import with_full_caches
 from pipetune.source.emit import Emission
+from pipetune.stages import dataset_costs
 from pipetune.stages import validation as stage
 from pipetune.stages.dataset_costs import with_validation_shares
 from pipetune.stages.emission import inherited_by
+from pipetune.stages.profiling import take_profile
 from pipetune.stages.study import Study
-from tests.stages.studies import study_of
+from tests.stages.studies import study_here, study_of
 from tests.words import pipeline
 
 Dataset = tf.data.Dataset
+
+
+def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Consumption(Dataset.range(10), "checked", "evaluation", "evaluate", wall_seconds=2.0, cpu_seconds=1.0)
+    taken.whole_call = True
+    unknown = Consumption(Dataset.range(40).filter(lambda x: x % 2 == 0).batch(4), "data", "validation", "fit")
+    study = study_here(Dataset.range(64).batch(4), taken, unknown)
+    monkeypatch.setattr(dataset_costs, "_OTHER_SECONDS", 0.05)
+    monkeypatch.setattr("pipetune.stages.profiling._COST_SECONDS", 0.1)
+    dataset_costs.measure_dataset_costs(study, take_profile(study))
+    train, checked, validation = (result.cost for result in study.journal.session.datasets)
+    assert train is not None and train.element_wall_seconds and train.element_cpu_seconds
+    assert train.epoch_elements == 16 and train.epoch_wall_seconds
+    assert checked is not None and (checked.taken_wall_seconds, checked.taken_cpu_seconds) == (2.0, 1.0)
+    assert checked.whole_call and checked.element_wall_seconds and checked.epoch_elements == 10
+    assert validation is not None and validation.epoch_elements == 5 and validation.epoch_wall_seconds
+    assert validation.whole_pass
+
+
+def test_pass_whose_end_is_not_seen_costs_what_is_seen_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Dataset.range(1000).map(lambda x: tf.numpy_function(lambda one: time.sleep(0.01) or one, [x], tf.int64))
+    use = Consumption(slow.filter(lambda x: x >= 0), "held_out", "validation", "fit")
+    monkeypatch.setattr(dataset_costs, "_OTHER_SECONDS", 0.05)
+    monkeypatch.setattr(dataset_costs, "_OTHERS_SECONDS", 0.5)
+    study = study_here(Dataset.range(64).batch(4), use)
+    dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    cost = study.journal.session.datasets[1].cost
+    assert cost is not None and cost.epoch_elements is not None and 1 < cost.epoch_elements < 1000
+    assert not cost.whole_pass and cost.epoch_wall_seconds
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(0.02, True), (0.5, False)])  # 0.16 s and 4 s to fill it
+def test_validation_that_the_script_caches_costs_what_its_later_passes_take(seconds, known, monkeypatch) -> None:
+    calls, filled = [], []
+
+    def wait(number: Any) -> Any:
+        calls.append(number)
+        time.sleep(seconds)
+        return number
+
+    def fill(*given: Any, **limits: Any) -> Any:
+        full = with_full_caches(*given, **limits)
+        filled.append(len(calls))
+        return full
+
+    monkeypatch.setattr(dataset_costs, "with_full_caches", fill)
+    slow = Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(wait, [x], tf.int64), []))
+    study = study_here(Dataset.range(64).batch(4), Consumption(slow.cache(), "held_out", "validation", "fit"))
+    dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    cost = study.journal.session.datasets[1].cost
+    assert cost is not None and (cost.element_wall_seconds is not None) is known
+    assert not known or filled == [len(calls)]
+
+
+def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None:
+    def result(role: str, cost: DatasetCost, *, ops: tuple[str, ...] = ("range",)) -> DatasetResult:
+        nodes = tuple(Node(f"n{index}", op, (f"n{index - 1}",) if index else ()) for index, op in enumerate(ops))
+        return DatasetResult(Pipeline(nodes, role), role, cost=cost)
+
+    profile = Profile((), ConsumerProfile("loop", real_seconds=0.01))
+    training = result("training", DatasetCost(epoch_elements=1000))
+    cheap = result("validation", DatasetCost(element_wall_seconds=0.001, epoch_elements=100))
+    after_skip = DatasetCost(element_wall_seconds=0.001, epoch_elements=100, first_wall_seconds=9.9)
+    dear = result("validation", after_skip, ops=("range", "map", "skip"))
+    slower = result("validation", DatasetCost(element_wall_seconds=0.1 / 24, epoch_elements=100))
+    assert dataset_costs.with_validation_shares([training, slower], profile, most_saved=0.1)[1].share is None
+    beside = dataset_costs.with_validation_shares([training, cheap, result("evaluation", after_skip)], profile)
+    assert dataset_costs.validation_findings(beside) == []
+    (found,) = dataset_costs.validation_findings(dataset_costs.with_validation_shares([training, dear], profile))
+    whole = "By its input alone, validation takes at least 50 % of the time for training and validation: 10 s of 20 s."
+    assert found.message == whole  # with what the model computes, it takes more
+    assert found.hint.startswith("--dataset validation analyzes it. Move skip()")
+    (_, saved) = dataset_costs.with_validation_shares([training, slower], profile, most_saved=0.5)
+    assert saved.share == pytest.approx(0.04) and dataset_costs.validation_findings([training, saved]) == []
+    rare, often = (result("validation", replace(after_skip, training_steps=steps)) for steps in (30_000, 250))
+    endless = result("training", DatasetCost())
+    rated = dataset_costs.with_validation_shares([endless, rare, often, dear], profile)
+    assert [one.share for one in rated] == [None, None, pytest.approx(0.04 / (0.01 + 0.04 + 10 / 30_000)), None]
+
+
+def test_another_dataset_that_each_step_reads_is_told_where_it_takes_much_of_the_step() -> None:
+    profile = Profile((), ConsumerProfile("loop", real_seconds=0.01))
+
+    def told(milliseconds: float, *, in_turn: bool = True) -> list[str]:
+        cost = DatasetCost(element_wall_seconds=milliseconds / 1000)
+        other = DatasetResult(Pipeline((Node("n0", "range"),), "others"), "preview", cost=cost, in_turn=in_turn)
+        return [one.message for one in dataset_costs.second_input_findings([other], profile)]
+
+    (message,) = told(2.5)
+    assert message.startswith("Each training step takes an element of others, too. It needs up to 2.5 ms of the 10 ms")
+    assert told(0.4) == told(2.5, in_turn=False) == []
+    assert "up to 1,200 ms of the 10 ms" in told(1200)[0]
+
+
+def test_validation_follows_as_many_steps_as_fit_takes_in_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out = Consumption(Dataset.range(8), "held_out", "validation", "fit", every=2)
+    study = study_here(Dataset.range(1000), held_out)
+    study.subject.use.steps_per_epoch = 10
+    monkeypatch.setattr(dataset_costs, "_OTHERS_SECONDS", 0.0)
+    dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    training, validation = (result.cost for result in study.journal.session.datasets)
+    assert training is not None and training.epoch_elements == 1000
+    assert validation is not None and validation.training_steps == 20
+
+
 PROFILE = Profile((), ConsumerProfile("keras-fit", real_seconds=0.01))
 COST = DatasetCost(element_wall_seconds=0.01, epoch_elements=10, first_wall_seconds=0.9)
 
@@ -71,7 +180,6 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
     one = study()
     assert stage.tune_validation(one, None)
     result = one.journal.session.validation
-    assert result is not None and result.plan is not None and result.patch is not None
     assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early", "cache"]
     assert [node.op for node in result.tuned or ()] == ["range", "skip", "map", "batch", "cache"]
     assert result.comparison is not None and result.comparison.proven
@@ -80,11 +188,28 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
     assert one.journal.studies_training and one.journal.session.seconds["validation"] >= 0
 
 
+@pytest.mark.parametrize(
+    ("noted", "behind"), [((), "batch"), (("batch",), "prefetch"), (("batch", "prefetch"), "batch")]
+)
+def test_of_places_for_a_cache_one_that_needs_no_note_is_taken(given, monkeypatch, noted, behind) -> None:
+    emission = stage.emission_for_validation
+
+    def with_notes(session: Any, result: Any, plan: Plan, inherited: Plan) -> Emission:
+        after = result.pipeline[plan.rewrites[-1].node].op
+        return replace(emission(session, result, plan, inherited), notes=("A new parameter.",) * (after in noted))
+
+    monkeypatch.setattr(stage, "emission_for_validation", with_notes)
+    one = study(Dataset.range(40).map(lambda x: x * 2).batch(4).prefetch(2))
+    assert stage.tune_validation(one, None)
+    tuned = one.journal.session.validation.tuned
+    (cache,) = [node for node in tuned or () if node.op == "cache"]
+    assert tuned[cache.inputs[0]].op == behind
+
+
 def test_no_cache_is_tried_for_a_pass_whose_end_was_not_seen(given: dict[str, Any]) -> None:
     one = study(cost=replace(COST, whole_pass=False))
     assert stage.tune_validation(one, None)
     result = one.journal.session.validation
-    assert result is not None and result.plan is not None
     assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
 
 
@@ -106,13 +231,10 @@ def test_it_takes_more_of_the_time_where_training_is_faster(given: dict[str, Any
         assert stage.tune_validation(one, plan) is tuned
 
 
-@pytest.mark.parametrize(
-    ("told", "why", "reason"),
-    [
-        ({"seconds": 0.95}, "A pass takes 0.95 s with it and 1 s without.", RejectionReason.NOT_FASTER),
-        ({"refused": "The call is shared."}, "The call is shared.", None),
-    ],
-)
+@pytest.mark.parametrize(("told", "why", "reason"), [
+    ({"seconds": 0.95}, "A pass takes 0.95 s with it and 1 s without.", RejectionReason.NOT_FASTER),
+    ({"refused": "The call is shared."}, "The call is shared.", None),
+])  # fmt: skip
 def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why: str, reason: Any) -> None:
     given.update(told)
     one = study()
@@ -135,9 +257,7 @@ def test_draws_that_no_run_repeats_are_passed(given: dict[str, Any], seed: int |
 
 
 @pytest.mark.parametrize("seconds", [0.25, 0.95])
-def test_what_the_patch_for_training_changes_is_measured_for_validation(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
+def test_what_the_patch_for_training_changes_is_measured_for_validation(given, monkeypatch, seconds) -> None:
     shared = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", 2),), "")
     monkeypatch.setattr(stage, "inherited_by", lambda *_: Plan("validation", (shared,)))
     given["seconds"] = seconds
@@ -155,9 +275,8 @@ def tried(data: Any, *, epochs: int = 9, allow: frozenset[Consent] = frozenset()
     made = study(data, allow=allow)
     made.subject.use.epochs, made.subject.use.epochs_certain = epochs, True
     ((source, consumed),) = made.subject.other_datasets
-    found, *_ = stage._candidates(
-        made, source, replace(consumed, **use), inherited=Plan(""), elements=10, free_bytes=1_000_000.0
-    )
+    consumed = replace(consumed, **use)
+    found, *_ = stage._candidates(made, source, consumed, inherited=Plan(""), elements=10, free_bytes=1e6)
     return [one.rule for one in found]
 
 
@@ -195,18 +314,14 @@ def test_validation_is_studied_where_one_process_trains(given: dict[str, Any], w
     assert stage.tune_validation(one, None) == (workers == 1)
 
 
-def test_cheap_validation_is_left_alone(given: dict[str, Any]) -> None:
-    one = study(cost=replace(COST, first_wall_seconds=0.0, element_wall_seconds=0.001))
-    assert not stage.tune_validation(one, None)
-    assert one.journal.session.datasets[1].rejected == ()
+NO_TIME = "No time was left to try rewrites of validation within the budget: --dataset validation analyzes it."
 
 
-def test_what_no_time_was_left_for_is_told(given: dict[str, Any]) -> None:
-    one = study(cost=replace(COST, first_wall_seconds=9.0))
+@pytest.mark.parametrize(("first", "each", "notes"), [(0.0, 0.001, ()), (9.0, 0.01, (NO_TIME,))], ids=["cheap", "late"])
+def test_validation_that_is_cheap_or_takes_too_long_is_left_alone(given, first, each, notes) -> None:
+    one = study(cost=replace(COST, first_wall_seconds=first, element_wall_seconds=each))
     assert not stage.tune_validation(one, None)
-    assert one.journal.session.notes == (
-        "No time was left to try rewrites of validation within the budget: --dataset validation analyzes it.",
-    )
+    assert one.journal.session.datasets[1].rejected == () and one.journal.session.notes == notes
 
 
 def test_changes_of_shared_calls_that_keep_all_elements_are_inherited() -> None:

@@ -29,11 +29,7 @@ KIND, INDEX = (CONFIG["task"]["type"], CONFIG["task"]["index"]) if CONFIG else (
 
 SENT_BY_THE_SECOND: dict[str, list[messages.Message]] = {
     "one_raises": [messages.ScriptFailed(TRACEBACK), messages.WorkerFinished(3)],
-    "one_raises_and_stays": [messages.ScriptFailed(TRACEBACK)],
-    "one_fails": [
-        messages.AnalysisFailed("There is no GPU here.", "Ask for another device.", 5),
-        messages.WorkerFinished(5),
-    ],
+    "one_fails": [messages.AnalysisFailed("No GPU.", "Ask for another device.", 5), messages.WorkerFinished(5)],
     "one_says_out_of_step": [messages.LockstepLost("its input raised")],
     "one_raises_in_a_step": [messages.LockstepLost("its input raised", TRACEBACK)],
 }
@@ -44,7 +40,6 @@ class Clusters(Scenarios):
 
     @property
     def index(self) -> int:
-        assert self.job.lockstep_role is not None
         return self.job.lockstep_role.index
 
     @property
@@ -72,14 +67,12 @@ class Clusters(Scenarios):
         print(f"{KIND} {INDEX} prints this", flush=True)
 
     def until_told(self) -> None:
-        assert self.job.lockstep_role is not None
         link = RequestLink(*self.job.lockstep_role.link_descriptors)
         link.send_reply(StepReply(operators=("range",)))
         assert isinstance(link.receive_request(30), NoMoreRequests)
 
     def in_step(self) -> None:
         self.tell()
-        assert self.job.lockstep_role is not None
         if self.index:
             self.until_told()
             self.send(messages.WorkerFinished(0))
@@ -126,7 +119,7 @@ class Clusters(Scenarios):
                     return
         time.sleep(LONG)
 
-    one_raises = one_raises_and_stays = one_fails = one_says_out_of_step = one_raises_in_a_step = second_sends
+    one_raises = one_fails = one_says_out_of_step = one_raises_in_a_step = second_sends
 
     def killed_in_a_trial_of_the_chief(self) -> None:
         self.tell()

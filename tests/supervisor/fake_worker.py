@@ -93,14 +93,9 @@ class Scenarios:
         passes: tuple[float, float] = (2.0, 0.5),
         validation_why: str = "",
     ) -> None:
-        """Reports windows of steps with the given durations, without waiting.
+        """Reports windows of steps with the given durations, without waiting; after so many `windows`, an `interlude`.
 
-        Args:
-            why: what is wrong with the patched script.
-            failed: the rewrites that cause it.
-            windows: after this number of windows the process calls `interlude`.
-            passes: seconds over the validation data, of the original script and of the patched one.
-            validation_why: what is wrong with the validation data of the patched script.
+        `failed` rewrites are why the patched script is wrong; `passes` over the validation data take so many seconds.
         """
         link, verified = self.begun(), load(self.job.session)
         validates = verified.validation is not None and self.job.patched

@@ -19,7 +19,6 @@ from tests.supervisor.test_analysis import Recorder, request
 if __name__ == "__main__":
     folder, scenario = Path(sys.argv[1]), sys.argv[2]
     place = task_from_environment(os.environ)
-    assert place is not None
     results = folder / "out" if place.is_coordinator else folder / "out" / f"{place.kind}-{place.index}"
     limits = Timeouts(start=30, phases={}, other_phases=30, shutdown=5, grace=5, meeting=30)
     command = (sys.executable, str(Path(__file__).with_name("fake_cluster.py")))

@@ -42,11 +42,8 @@ class Recorder:
 
     def __init__(self, *, while_verifying: Callable[[], None] = lambda: None) -> None:
         self._while_verifying = while_verifying
-        self.said: list[str] = []
-        self.warned: list[str] = []
-        self.verdicts: list[str] = []
-        self.phases: list[str] = []
-        self.done: list[str] = []
+        self.said, self.warned, self.verdicts, self.phases, self.done = (list[str]() for _ in range(5))
+        self.say, self.warn = self.said.append, self.warned.append
 
     def update(self, phase: str, doing: str = "", left: float | None = None) -> None:
         self.phases.append(phase)
@@ -54,14 +51,8 @@ class Recorder:
         if phase == "verification":
             self._while_verifying()
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
     def verdict(self, word: str, sentence: str) -> None:
         self.verdicts.append(word)
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
 
 
 def request(
@@ -84,17 +75,8 @@ def test_worker_has_own_session_and_no_stdin(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_core
-def test_exception_of_script_is_reported_with_traceback(tmp_path: Path) -> None:
-    analysis, _, out = run(tmp_path, "script_failed")
-    assert analysis.exit_code == 3
-    assert analysis.traceback.endswith("ValueError: of the user\n")
-    assert analysis.session.status == "failed"
-    assert analysis.session.status_detail == "The script raised an exception: ValueError: of the user"
-    assert (out / "tuned.patch").read_text() == ""
-    assert sorted(os.listdir(analysis.results.folder)) == FILES[1:], "there is no plan"
-
-
 @pytest.mark.parametrize(("words", "code", "detail"), [
+    (("script_failed",), 3, "The script raised an exception: ValueError: of the user"),
     (("no_dataset",), 4, "Nothing was consumed."),
     (("script_exits_with_an_error",), 3, "The script ended with exit status 7."),
     (("vanish", "0"), 4, "The script exited with status 0."),
@@ -102,8 +84,11 @@ def test_exception_of_script_is_reported_with_traceback(tmp_path: Path) -> None:
     (("cannot_start",), 1, "The measuring process exited with status 1 before it sent any message."),
 ])  # fmt: skip
 def test_worker_that_ends_without_measurements_is_explained(tmp_path, words, code, detail) -> None:
-    analysis, _, _ = run(tmp_path, *words)
+    analysis, _, out = run(tmp_path, *words)
     assert analysis.exit_code == code and analysis.session.status_detail.startswith(detail)
+    assert analysis.traceback == (TRACEBACK if words == ("script_failed",) else "")
+    assert (out / "tuned.patch").read_text() == ""
+    assert sorted(os.listdir(analysis.results.folder)) == FILES[1:], "there is no plan"
 
 
 @pytest.mark.one_core

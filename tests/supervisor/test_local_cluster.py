@@ -78,8 +78,8 @@ def test_each_task_has_its_own_log_and_process_group_and_all_are_started_to_meas
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("scenario", "code", "detail"), [
     ("one_raises", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
-    ("one_raises_and_stays", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
-    ("one_fails", 5, "On worker 1: There is no GPU here."),
+    ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+    ("one_fails", 5, "On worker 1: No GPU."),
     ("chief_dies", 3, "The script exited with status 9."),
 ])  # fmt: skip
 def test_failure_is_reported_with_its_worker(tmp_path: Path, scenario: str, code: int, detail: str) -> None:

@@ -29,7 +29,6 @@ CLAIM = re.compile(r"\b[1-9]\.\d\dx|times as fast|% faster")
 
 
 def patch_of(analysis: AnalysisResult) -> PatchResult:
-    assert analysis.session.patch is not None
     return analysis.session.patch
 
 
@@ -111,7 +110,6 @@ def test_patch_that_is_not_faster_is_withheld(tmp_path: Path, scenario: list[str
 def test_speedup_of_partial_patch_is_that_of_the_part(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "partial", "faster")
     training = analysis.session.training
-    assert training is not None and training.speedup is not None
     assert training.speedup.median == pytest.approx(2, rel=0.05), "1.3 is what the whole was measured at"
     assert plan_file.load_plan(out).edits == (*WINDOW.edits, *PARALLEL.edits)
 
@@ -217,7 +215,6 @@ def test_part_for_validation_is_proven_by_pairs_of_passes_apart_from_training(tm
     training, validation = found.datasets
     gain = validation.input_speedup
     assert gain is not None and gain.pairs >= 3 and gain.low < 4 < gain.high and validation.gains == {SPLIT.key: gain}
-    assert found.training is not None and found.training.speedup is not None
     assert found.training.speedup.median == pytest.approx(2, rel=0.05), "training is measured as ever"
     assert training.input_speedup != gain
     told = told_of(found)
@@ -266,14 +263,6 @@ def test_patch_for_validation_alone_that_is_not_proven_is_no_patch(tmp_path: Pat
     assert analysis.session.datasets[1].plan is None and len(analysis.session.datasets[1].rejected) == 1
 
 
-def test_passes_are_measured_where_the_scripts_take_turns(tmp_path: Path) -> None:
-    analysis, screen, _ = run(tmp_path, "validated", "small")
-    assert patch_of(analysis).verified is True and patch_of(analysis).diff == BOTH
-    gain = analysis.session.datasets[1].input_speedup
-    assert gain is not None and (gain.pairs, gain.median) == (4, pytest.approx(4, rel=0.1))
-    assert runs_of(screen) == (2, 2 + 1), "once more for what only informs"
-
-
 @pytest.mark.parametrize("condition", ["", "small"])
 def test_part_for_validation_stays_where_that_for_training_is_not_faster(tmp_path: Path, condition: str) -> None:
     analysis, screen, out = run(tmp_path, "validated", "harmful", condition)
@@ -284,6 +273,7 @@ def test_part_for_validation_stays_where_that_for_training_is_not_faster(tmp_pat
     assert training.plan is None and {WINDOW.rule, PARALLEL.rule} <= {one.rule for one in training.rejected}
     gain = validation.input_speedup
     assert gain is not None and gain.median == pytest.approx(4, rel=0.1) and validation.gains == {SPLIT.key: gain}
+    assert not condition or gain.pairs == 4
     assert screen.done.count(PATCHED) == (3 if condition else 2)
     told = told_of(analysis.session)
     assert "The patch is for validation alone." in told and "faster training" not in told

@@ -101,9 +101,8 @@ def in_tensorflow(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_jax(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    jax = SimpleNamespace(
-        live_arrays=lambda: [device], block_until_ready=lambda arrays: [one.numpy() for one in arrays]
-    )
+    wait = lambda arrays: [one.numpy() for one in arrays]  # noqa: E731
+    jax = SimpleNamespace(live_arrays=lambda: [device], block_until_ready=wait)
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(backends_are_initialized=lambda: True))
 
@@ -114,9 +113,7 @@ def in_pytorch(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("queue_steps", [in_tensorflow, in_jax, in_pytorch])
-def test_loop_step_time_agrees_with_the_device(
-    queue_steps: Callable[[Device, pytest.MonkeyPatch], None], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loop_step_time_agrees_with_the_device(queue_steps, device, monkeypatch) -> None:
     queue_steps(device, monkeypatch)
     agrees(by_a_loop(device.step), device)
 
@@ -198,9 +195,7 @@ class SlowInput:
 
 
 @pytest.mark.parametrize(("input_ms", "step_ms", "expected_ms"), [(2, 10, 10), (10, 2, 10)])
-def test_emulated_accelerator_overlaps_with_the_input(
-    input_ms: int, step_ms: int, expected_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_emulated_accelerator_overlaps_with_the_input(input_ms, step_ms, expected_ms, monkeypatch) -> None:
     clock = InventedClock(monkeypatch)
     consumer = loop_consumer.EmulatedConsumer(step_ms / 1000)
     assert f" {step_ms} ms" in consumer.description and consumer.kind == "emulated"
@@ -235,15 +230,12 @@ class Counting:
             setattr(self, name, lambda name=name: [self.read.append(name), self][1])
 
 
-@pytest.mark.parametrize(
-    ("methods", "read"),
-    [
-        (("block_until_ready", "numpy"), ["block_until_ready"]),
-        (("detach", "cpu", "numpy"), ["detach", "cpu"]),
-        (("numpy",), ["numpy"]),
-        ((), []),
-    ],
-)
+@pytest.mark.parametrize(("methods", "read"), [
+    (("block_until_ready", "numpy"), ["block_until_ready"]),
+    (("detach", "cpu", "numpy"), ["detach", "cpu"]),
+    (("numpy",), ["numpy"]),
+    ((), []),
+])  # fmt: skip
 def test_values_of_other_libraries_are_waited_for(methods: tuple[str, ...], read: list[str]) -> None:
     value = Counting(**dict.fromkeys(methods, None))
     windows.wait_for_device({"logs": [(value,), 3, None, "text"]})

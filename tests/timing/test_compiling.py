@@ -93,20 +93,15 @@ def test_step_that_always_retraces_has_compile_time() -> None:
 # -- what counts as compiling
 
 
-@pytest.mark.parametrize(
-    ("step_seconds", "new_shapes", "expected"),
-    [
-        ([0.001] * 9, True, 0.0),
-        ([0.001] * 8 + [0.5], True, 0.499),
-        ([0.001] * 8 + [0.5], False, 0.0),  # another cause
-        ([0.001] * 8 + [0.015], True, 0.0),  # too short for compiling
-        ([0.1] * 8 + [0.5], True, 0.0),  # not an outlier
-        ([0.001, 0.5], True, 0.0),  # nothing to compare with
-    ],
-)
-def test_outlier_among_steps_with_new_shapes_is_compile_time(
-    step_seconds: list[float], new_shapes: bool, expected: float
-) -> None:
+@pytest.mark.parametrize(("step_seconds", "new_shapes", "expected"), [
+    ([0.001] * 9, True, 0.0),
+    ([0.001] * 8 + [0.5], True, 0.499),
+    ([0.001] * 8 + [0.5], False, 0.0),  # another cause
+    ([0.001] * 8 + [0.015], True, 0.0),  # too short for compiling
+    ([0.1] * 8 + [0.5], True, 0.0),  # not an outlier
+    ([0.001, 0.5], True, 0.0),  # nothing to compare with
+])  # fmt: skip
+def test_outlier_among_steps_with_new_shapes_is_compile_time(step_seconds, new_shapes, expected) -> None:
     found = windows.WindowTimer().compile_seconds(step_seconds, new_shapes=new_shapes)
     assert found == pytest.approx(expected)
 

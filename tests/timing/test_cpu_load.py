@@ -39,7 +39,6 @@ def test_only_available_cores_count_and_iowait_is_not_busy(tmp_path: Path) -> No
     assert meter.read() is not None and (meter.read() or CpuCounters(0, 1, 1, 0)).busy == 0
     stat(tmp_path, quiet, (10, 20, 30, 4000, 5000, 6, 7, 80, 9))
     found = meter.read()
-    assert found is not None
     assert found.busy == pytest.approx((10 + 20 + 30 + 6 + 7) / _TICKS)
     assert found.stolen == pytest.approx(80 / _TICKS)
 
@@ -105,7 +104,6 @@ def test_throttling_is_counted_only_inside_windows(tmp_path: Path) -> None:
         cpu_stat(folder, nr_periods=510, nr_throttled=400, throttled_usec=90_000_000)
         raise KeyError
     load = meter.load()
-    assert load is not None
     assert (load.quota_periods, load.throttled_periods, load.throttled_seconds) == (30, 10, 0.5)
     assert load.throttled_share == pytest.approx(1 / 3)
 

@@ -63,7 +63,6 @@ def test_no_tensor_is_copied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = tf.identity
     monkeypatch.setattr(tf, "identity", lambda tensor: (copied.append(tensor._id), identity(tensor))[1])
     found = epochs.measure_transfer(batches(), CPU, limit_seconds=0.01)
-    assert found is not None
     onto_the_host, onto_the_device = copied[0::4] + copied[1::4], copied[2::4] + copied[3::4]
     assert len(set(onto_the_host)) == 2, "the components of the first element"
     assert len(set(onto_the_device)) == len(onto_the_device) >= 2 * found.copies

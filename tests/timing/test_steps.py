@@ -1,9 +1,9 @@
-"""Single training steps: what counts to which step, where epochs end, and elements that are passed on in a graph."""
+"""Single training steps: what counts to which, where epochs end, what the runtime keeps of gaps, and the wait."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,30 +11,26 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.timing import windows
+from pipetune.core.input_wait import InputWait
+from pipetune.timing import gap_times, windows
+from pipetune.timing.gap_times import GapTimes, InputClock
 from pipetune.timing.steps import InputRelay, StepRecorder
 from tests.timing.asynchronous import InventedClock, Pending
 
 Dataset = tf.data.Dataset
 
 
-@pytest.mark.parametrize(
-    ("calls", "limits", "steps", "waits", "ends"),
-    [
-        # a step is its wait and what follows until it ends; the start of the series is no end of an epoch
-        ([(0.5, 0.25, True, 1), (0.1234567, 0.25, False, 1), (1.0, 0.25, True, 1), (0.0, 0.25, False, 1)], {},
-         (0.75, 0.373457, 1.25, 0.25), (0.5, 0.123457, 1.0, 0.0), (2,)),
-        # steps of one call have its mean
-        ([(0.5, 0.5, False, 2), (1.0, 2.0, True, 2)], {}, (0.5, 0.5, 1.5, 1.5), (0.25, 0.25, 0.5, 0.5), (2,)),
-        # none is wanted after the time
-        ([(1.0, 0.5, False, 1)] * 2, {"steps": 100, "seconds": 7.0}, (1.5, 1.5), (1.0, 1.0), ()),
-        ([(None, 0.5, False, 1)], {"steps": 1}, (0.5,), None, ()),  # waits that cannot be told
-    ],
-    ids=["steps", "calls", "time", "waits unknown"],
-)  # fmt: skip
-def test_series_of_steps(
-    monkeypatch: pytest.MonkeyPatch, calls: list[Any], limits: dict[str, Any], steps: Any, waits: Any, ends: Any
-) -> None:
+@pytest.mark.parametrize(("calls", "limits", "steps", "waits", "ends"), [
+    # a step is its wait and what follows until it ends; the start of the series is no end of an epoch
+    ([(0.5, 0.25, True, 1), (0.1234567, 0.25, False, 1), (1.0, 0.25, True, 1), (0.0, 0.25, False, 1)], {},
+     (0.75, 0.373457, 1.25, 0.25), (0.5, 0.123457, 1.0, 0.0), (2,)),
+    # steps of one call have its mean
+    ([(0.5, 0.5, False, 2), (1.0, 2.0, True, 2)], {}, (0.5, 0.5, 1.5, 1.5), (0.25, 0.25, 0.5, 0.5), (2,)),
+    # none is wanted after the time
+    ([(1.0, 0.5, False, 1)] * 2, {"steps": 100, "seconds": 7.0}, (1.5, 1.5), (1.0, 1.0), ()),
+    ([(None, 0.5, False, 1)], {"steps": 1}, (0.5,), None, ()),  # waits that cannot be told
+], ids=["steps", "calls", "time", "waits unknown"])  # fmt: skip
+def test_series_of_steps(monkeypatch, calls, limits, steps, waits, ends) -> None:
     """After each step 5 s pass until the next, which count to neither."""
     clock, more = InventedClock(monkeypatch), []
     recorder = StepRecorder(**{"steps": 4, "seconds": 60.0, **limits})
@@ -124,3 +120,220 @@ def test_relay_keeps_the_spec_of_any_element() -> None:
 def test_relay_of_an_empty_dataset_ends() -> None:
     with pytest.raises((tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError), match="End of sequence"):
         next(iter(InputRelay(Dataset.range(0)).dataset))
+
+
+# -- gap times
+
+
+RANGE = tf.data.Dataset.range
+
+
+def take(iterator: Any, count: int, *, pause: float = 0.0) -> None:
+    for _ in range(count):
+        next(iterator)
+        time.sleep(pause)
+
+
+def read(gaps: GapTimes, elements: int) -> list[float]:
+    """The gaps before each of so many elements."""
+    count, found = gaps.read()
+    assert count == elements and found is not None
+    return found
+
+
+def test_each_gap_is_read_once() -> None:
+    iterator = iter(RANGE(1000))
+    gaps = GapTimes(iterator)
+    take(iterator, 3, pause=0.02)
+    found = read(gaps, 3)
+    assert len(found) == 2 and min(found) >= 0.02
+    assert gaps.read() == (0, [])
+    take(iterator, 2, pause=0.001)  # one gap of 0.02 s lies before the first of these
+    first, second = read(gaps, 2)
+    assert first >= 0.02 > second >= 0.001
+    for count in (90, 90):  # the runtime keeps 100
+        take(iterator, count)
+        assert len(read(gaps, count)) == count
+    take(iterator, 120)
+    assert gaps.read() == (120, None)
+
+
+def test_request_that_finds_the_end_adds_no_gap() -> None:
+    iterator = iter(RANGE(5))
+    gaps = GapTimes(iterator)
+    take(iterator, 3)
+    gaps.read()
+    take(iterator, 2, pause=0.02)
+    assert next(iterator, None) is None
+    first, second = read(gaps, 2)
+    assert first < 0.02 <= second
+
+
+@pytest.mark.parametrize(("kept", "known", "count", "newer"), [
+    ([], None, 0, []),
+    ([5, 6], None, 2, [5, 6]),
+    ([5, 6, 7], None, 2, [5, 6]),
+    ([4, 5, 6], 4, 2, [5, 6]),
+    ([4, 5, 6, 7], 4, 2, [5, 6]),
+    ([4, 4, 4], 4, 2, [4, 4]),
+    ([], None, 1, None),  # one of 10 s or longer
+    ([3, 4, 6], 4, 2, None),
+    ([4], 4, 1, None),
+    ([5, 6], 4, 2, None),  # more than are kept
+])  # fmt: skip
+def test_gaps_after_the_known_one(kept: list[int], known: int | None, count: int, newer: list[int] | None) -> None:
+    assert gap_times._newer(kept, known, count) == newer
+
+
+def test_iterator_ends_where_it_did_without_a_reader() -> None:
+    iterator = iter(RANGE(5))
+    gaps = GapTimes(iterator)
+    take(iterator, 2)
+    del iterator
+    assert gaps.read() == (0, None)
+
+
+# -- the clock
+
+
+class Waiting:
+    """A dataset that takes so long for each element, without a prefetch, and measures that."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.seconds: list[float] = []
+
+        def wait(x: Any) -> Any:
+            began = time.perf_counter()
+            time.sleep(seconds)
+            self.seconds.append(time.perf_counter() - began)
+            return x
+
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        self.dataset = RANGE(count).map(lambda x: tf.numpy_function(wait, [x], tf.int64)).with_options(options)
+
+    def __iter__(self) -> Any:
+        return iter(self.dataset)
+
+
+class Seen(NamedTuple):
+    """What Python sees of all steps but the last. All in seconds."""
+
+    steps: int
+    least: float  # from the first start to the last, which lie within `begin_step`
+    most: float
+    wait: float  # in `begin_step` and `next`
+    last_wait: float  # that of the last step
+
+
+def run(clock: InputClock, iterator: Any, *bodies: float) -> Seen:
+    """Takes a step for each body."""
+    waits: list[float] = []
+    starts: list[tuple[float, float]] = []
+    for seconds in bodies:
+        before = time.perf_counter()
+        clock.begin_step(iterator)
+        starts.append((before, time.perf_counter()))
+        next(iterator)
+        waits.append(time.perf_counter() - before)
+        time.sleep(seconds)
+        clock.end_step()
+    least, most = starts[-1][0] - starts[0][1], starts[-1][1] - starts[0][0]
+    return Seen(len(bodies) - 1, least, most, sum(waits[:-1]), waits[-1])
+
+
+def check(found: InputWait, source: Waiting, *seen: Seen) -> None:
+    """The wait lies between the time in the dataset's function and that in `begin_step` and `next`.
+
+    Less, by what the last step of each stretch needs from its start to its request.
+    """
+    clocks = 0.001  # two of them, and gaps are whole microseconds
+    assert found.steps == sum(one.steps for one in seen)
+    assert sum(one.least for one in seen) - clocks <= found.seconds <= sum(one.most for one in seen) + clocks
+    asleep = -sum(one.last_wait for one in seen)
+    until = len(source.seconds)
+    for one in reversed(seen):
+        asleep += sum(source.seconds[until - one.steps - 1 : until])
+        until -= one.steps + 1
+    assert asleep - clocks <= found.wait_seconds <= sum(one.wait for one in seen) + clocks
+
+
+@pytest.mark.parametrize(
+    ("interval", "slow", "body"),
+    [(0.0, 0.02, 0.005), (0.1, 0.001, 0.04), (1e9, 0.02, 0.005)],
+    ids=["read after each step", "now and then", "at the end"],
+)
+def test_wait_is_what_is_no_gap(monkeypatch: pytest.MonkeyPatch, interval: float, slow: float, body: float) -> None:
+    monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", interval)
+    clock, source = InputClock(), Waiting(15, slow)
+    run(clock, iter(source), 0.1)  # the very first is not counted
+    for _ in range(2):
+        iterator = iter(source)
+        seen = run(clock, iterator, *[body] * 10)
+        time.sleep(0.1)  # validation
+        check(clock.end_epoch(), source, seen)
+
+
+def test_step_that_finds_the_end_is_none() -> None:
+    clock, source = InputClock(), Waiting(10, 0.001)
+    run(clock, iter(source), 0.0)
+    iterator = iter(source)
+    seen = run(clock, iterator, *[0.03] * 10)  # read when they have ended
+    clock.begin_step(iterator)
+    assert next(iterator, None) is None
+    check(clock.end_epoch(), source, seen)
+
+
+def test_time_between_epochs_on_one_iterator_is_not_counted() -> None:
+    clock, source = InputClock(), Waiting(100, 0.02)
+    iterator = iter(source)
+    run(clock, iterator, 0.0)
+    for _ in range(2):
+        seen = run(clock, iterator, *[0.04] * 10)
+        time.sleep(0.1)
+        check(clock.end_epoch(), source, seen)
+
+
+def test_steps_whose_gap_is_missing_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", 0.0)
+    clock, source = InputClock(), Waiting(100, 0.02)
+    iterator = iter(source)
+    run(clock, iterator, 0.0)
+    before, measured = run(clock, iterator, *[0.04] * 10), len(source.seconds)
+    with monkeypatch.context() as patched:
+        patched.setattr(gap_times, "_newer", lambda *args: None)
+        run(clock, iterator, 0.2)
+    del source.seconds[measured:]
+    after = run(clock, iterator, *[0.04] * 10)
+    check(clock.end_epoch(), source, before, after)
+
+
+def test_running_wait_is_that_of_the_epoch_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", 0.0)
+    clock, iterator = InputClock(), iter(RANGE(100))
+    run(clock, iterator, 0.0, 0.01)
+    assert clock.epoch.share is None
+    run(clock, iterator, 0.01, 0.01)
+    assert clock.epoch.steps == 2 and clock.epoch.share is not None
+    clock.end_epoch()
+    assert clock.epoch.share is None
+
+
+def test_why_there_is_no_measurement() -> None:
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    unmodelled = InputClock()
+    iterator = iter(RANGE(9).with_options(options))
+    run(unmodelled, iterator, 0.0, 0.0, 0.0)
+    assert "autotune.enabled" in unmodelled.unavailable and unmodelled.end_epoch().share is None
+
+    several, iterator = InputClock(), iter(RANGE(9))
+    for _ in range(3):
+        several.begin_step(iterator)
+        take(iterator, 2)
+        several.end_step()
+    assert "steps_per_execution" in several.unavailable and several.end_epoch().share is None
+
+    other = InputClock()
+    run(other, iter([1, 2, 3]), 0.0, 0.0, 0.0)
+    assert "distribution strategy" in other.unavailable and other.end_epoch().share is None

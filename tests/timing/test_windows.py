@@ -63,20 +63,17 @@ def _wait(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        ([0.001] * 100, None),
-        ([*[0.001] * 29, 1.0] * 3, Pause(30, 1.0)),  # the first element is not in a list of what follows it
-        ([*[0.001] * 29, 1.0], Pause(30, 1.0)),
-        ([*[0.001] * 29, 0.03] * 3, None),  # a processor was busy
-        ([*[0.001] * 29, 0.2], None),  # so it was once
-        ([*[0.001] * 29, 0.2] * 2, Pause(30, 0.2)),
-        ([*[0.001] * 9, 0.2, *[0.001] * 29, 0.2], Pause(30, 0.2)),  # a shuffle buffer was filled first
-        ([*[0.2] * 29, 1.0] * 3, None),  # one element takes longer than another
-        ([0.001] * 10, None),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "expected"), [
+    ([0.001] * 100, None),
+    ([*[0.001] * 29, 1.0] * 3, Pause(30, 1.0)),  # the first element is not in a list of what follows it
+    ([*[0.001] * 29, 1.0], Pause(30, 1.0)),
+    ([*[0.001] * 29, 0.03] * 3, None),  # a processor was busy
+    ([*[0.001] * 29, 0.2], None),  # so it was once
+    ([*[0.001] * 29, 0.2] * 2, Pause(30, 0.2)),
+    ([*[0.001] * 9, 0.2, *[0.001] * 29, 0.2], Pause(30, 0.2)),  # a shuffle buffer was filled first
+    ([*[0.2] * 29, 1.0] * 3, None),  # one element takes longer than another
+    ([0.001] * 10, None),
+])  # fmt: skip
 def test_pauses_of_an_input_stand_out(seconds: list[float], expected: Pause | None) -> None:
     near = expected and replace(expected, seconds=pytest.approx(expected.seconds))
     assert windows.find_pause(list(accumulate(seconds, initial=100.0))) == near
@@ -162,26 +159,21 @@ def test_tuned_parameters_exclude_buffer_sizes() -> None:
     assert windows.tuned_parameters(iter(with_autotune(dataset, False))) is None
 
 
-def test_repeat_forever_keeps_an_endless_dataset() -> None:
-    repeated = Dataset.range(3).repeat()
-    assert windows.repeat_forever(repeated) is repeated
+def test_dataset_is_repeated_for_ever() -> None:
     assert int(windows.repeat_forever(Dataset.range(3)).cardinality()) == tf.data.INFINITE_CARDINALITY
     assert int(windows.repeat_forever(Dataset.range(3).filter(lambda x: x > 0)).cardinality()) != 3
 
 
-@pytest.mark.parametrize(
-    ("element", "rows"),
-    [
-        (lambda: tf.zeros([4, 2]), 4),
-        (lambda: (tf.zeros([3]), tf.zeros([5])), 3),
-        (lambda: {"b": tf.zeros([5]), "a": tf.zeros([2])}, 2),
-        (lambda: tf.constant(1.0), 1),
-        (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
-        (lambda: tf.sparse.from_dense([[1, 0], [0, 2]]), 2),
-        (lambda: (), 1),
-        (lambda: (tf.constant(7), tf.zeros([4, 2])), 4),  # with a number from `enumerate`
-    ],
-)
+@pytest.mark.parametrize(("element", "rows"), [
+    (lambda: tf.zeros([4, 2]), 4),
+    (lambda: (tf.zeros([3]), tf.zeros([5])), 3),
+    (lambda: {"b": tf.zeros([5]), "a": tf.zeros([2])}, 2),
+    (lambda: tf.constant(1.0), 1),
+    (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
+    (lambda: tf.sparse.from_dense([[1, 0], [0, 2]]), 2),
+    (lambda: (), 1),
+    (lambda: (tf.constant(7), tf.zeros([4, 2])), 4),  # with a number from `enumerate`
+])  # fmt: skip
 def test_row_count_of_an_element(element: Any, rows: int) -> None:
     assert windows.row_count(element()) == rows
 

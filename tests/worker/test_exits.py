@@ -49,7 +49,6 @@ def started(*, own_group: bool) -> Iterator[tuple[subprocess.Popen[str], int]]:
 @pytest.mark.slow
 def test_worker_and_its_children_exit_with_supervisor() -> None:
     with started(own_group=True) as (process, read_end):
-        assert process.stdout is not None
         _, watched = process.stdout.readline().split()
         assert watched == "True" and process.poll() is None
         os.close(read_end)
@@ -61,7 +60,6 @@ def test_worker_and_its_children_exit_with_supervisor() -> None:
 @pytest.mark.exhaustive
 def test_script_on_users_terminal_is_not_watched() -> None:
     with started(own_group=False) as (process, read_end):
-        assert process.stdout is not None
         child, watched = process.stdout.readline().split()
         os.kill(int(child), signal.SIGKILL)
         os.close(read_end)

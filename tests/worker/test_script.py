@@ -130,8 +130,7 @@ def test_exception_of_script_is_propagated_without_own_frames(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "exited"),
-    [(7, ScriptExited(7)), (True, ScriptExited(1)), ("no data", ScriptExited(1, "no data"))],
+    ("code", "exited"), [(7, ScriptExited(7)), (True, ScriptExited(1)), ("no data", ScriptExited(1, "no data"))]
 )
 def test_failed_exit_can_be_sent(code: object, exited: ScriptExited) -> None:
     failed = script.failed_exit(SystemExit(code))

@@ -73,14 +73,11 @@ def test_output_of_split_function_is_compared_with_plan(spec: str, same: bool) -
     assert (first_difference(found, wanted) == "") is same
 
 
-@pytest.mark.parametrize(
-    ("edit", "node", "blamed"),
-    [
-        (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}), "prefetch@n1", True),
-        (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}), "n0", False),
-        (SetArgument("n1", "num_parallel_calls", 4), "n1", True),
-    ],
-)
+@pytest.mark.parametrize(("edit", "node", "blamed"), [
+    (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}), "prefetch@n1", True),
+    (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}), "n0", False),
+    (SetArgument("n1", "num_parallel_calls", 4), "n1", True),
+])  # fmt: skip
 def test_rewrite_is_matched_to_the_operator_that_it_edits(edit: Edit, node: str, blamed: bool) -> None:
     assert verification._edits_node(edit, node) is blamed
 
@@ -95,25 +92,19 @@ def test_first_difference_names_operator_of_plan() -> None:
 def test_functions_that_hold_arrays_may_differ_where_elements_prove_them() -> None:
     here = pipeline("range 9 | map | map")
     first, other, last = here.nodes
-    assert other.function is not None
     there = replace(here, nodes=(first, replace(other, function=replace(other.function, digest="other")), last))
     assert verification.first_difference(here, there).startswith("the function of operator 1, map, computes something")
     assert verification.first_difference(here, there, functions_differ={"n1"}) == ""
     assert verification.first_difference(here, there, functions_differ={"n2"})
 
 
-@pytest.mark.parametrize(
-    ("task", "order", "ran"),
-    [
-        (None, RunToFirstStep(), ["script"]),
-        (None, NoMoreRequests(), []),
-        (LockstepRole(0, 2), RunToFirstStep(), ["script"]),  # a chief
-        (LockstepRole(1, 2), None, ["follows"]),
-    ],
-)
-def test_script_runs_after_request(
-    task: LockstepRole | None, order: Any, ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("task", "order", "ran"), [
+    (None, RunToFirstStep(), ["script"]),
+    (None, NoMoreRequests(), []),
+    (LockstepRole(0, 2), RunToFirstStep(), ["script"]),  # a chief
+    (LockstepRole(1, 2), None, ["follows"]),
+])  # fmt: skip
+def test_script_runs_after_request(task, order, ran, tmp_path, monkeypatch) -> None:
     """Two processes import at the same time and run the user's script one after the other."""
     seen: list[str] = []
 

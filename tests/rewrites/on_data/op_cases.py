@@ -7,7 +7,9 @@ batches. Shapes are both square and non-square: in a square one, a wrong axis wo
 
 from __future__ import annotations
 
-import functools
+import itertools
+import operator
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +17,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-SHAPES = ((), (5,), (1,), (4, 4), (7, 3), (1, 6), (3, 3, 3), (2, 1, 5))
-FLOATS = (tf.float32, tf.float64, tf.float16)
 COUNT = 41
-INTEGERS = (tf.int32, tf.int64, tf.uint8, tf.int8)
 
 _TABLE = np.arange(40, dtype=np.float32).reshape(10, 4)
+_ROW = np.linspace(-2, 2, 4).astype(np.float32)
+_WEIGHTS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+_KERNEL = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 2, 3, 2)
 _NAMES = tf.lookup.StaticHashTable(
     tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1, 2], tf.int64), tf.constant(["a", "b", "c"])), "?"
 )
@@ -48,12 +50,31 @@ def spec(shape: Sequence[int | None], dtype: Any = tf.float32) -> Any:
 
 def cases() -> Iterator[Case]:
     yield from _by_number()
+    yield from _pairs()
     yield from _by_axis()
-    yield from _shapes()
-    yield from _choosing()
     yield from _images()
     yield from _text()
-    yield from _linear()
+    yield from _of_texts(_OTHERS)
+
+
+def _of_texts(table: dict[str, str], **names: Any) -> Iterator[Case]:
+    """The cases of a table: by the arguments, of each its shape and dtype, what is computed of `x`, `y` and `z`.
+
+    Arguments are separated by commas, alternatives of them by slashes, functions by semicolons.
+    """
+    known = {"tf": tf, "table": _TABLE, "names": _NAMES, "row": _ROW, "weights": _WEIGHTS, "kernel": _KERNEL, **names}
+    for alternatives, texts in table.items():
+        for arguments in alternatives.split(" / "):
+            specs = tuple(_spec(words.split()) for words in arguments.split(", "))
+            for text in " ".join(texts.split()).split("; "):
+                called = re.match(r"tf\.([\w.]+)\(", text)
+                function = eval(f"lambda {', '.join('xyz'[: len(specs)])}: {text}", known)
+                yield Case(called[1] if called else text, function, specs)
+
+
+def _spec(words: list[str]) -> Any:
+    dtype = "float32" if words[-1].isdecimal() else words[-1]
+    return spec([int(one) for one in words if one.isdecimal()], tf.as_dtype(dtype))
 
 
 def _by_number() -> Iterator[Case]:
@@ -65,34 +86,27 @@ def _by_number() -> Iterator[Case]:
         "nn.gelu", "math.lgamma", "math.digamma", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
         "math.erfc",
     )  # fmt: skip
-    for shape in SHAPES:
-        for name in both:
-            for dtype in (*FLOATS[:2], tf.int32):
-                yield Case(name, _named(name), (spec(shape, dtype),))
-    for shape in ((), (5,), (4, 4), (33,)):
-        for name in real:
-            for dtype in FLOATS[:2]:
-                yield Case(name, _named(name), (spec(shape, dtype),))
-    yield Case("clip", lambda x: tf.clip_by_value(x, -1.0, 2.0), (spec((7,)),))
-    yield Case("clip", lambda x: tf.clip_by_value(x, 0, 100), (spec((7,), tf.int32),))
-    yield Case("bucketize", lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[-1.0, 0.0, 2.5]), (spec((7,)),))
-    yield Case("invert", tf.bitwise.invert, (spec((5,), tf.int32),))
-    for name in ("bitwise.bitwise_and", "bitwise.bitwise_or", "bitwise.bitwise_xor"):
-        yield Case(name, lambda x, name=name: _named(name)(x, tf.constant(6, x.dtype)), (spec((5,), tf.int32),))
-        yield Case(name, _named(name), (spec((4, 4), tf.uint8), spec((4, 4), tf.uint8)))
-    for name in ("bitwise.left_shift", "bitwise.right_shift"):
-        yield Case(name, lambda x, name=name: _named(name)(x, tf.constant(2, x.dtype)), (spec((5,), tf.int32),))
-    for name in ("logical_and", "logical_or"):
-        yield Case(name, _named(name), (spec((4, 4), tf.bool), spec((4, 4), tf.bool)))
-    yield Case("logical_not", tf.logical_not, (spec((4, 4), tf.bool),))
-    yield from _pairs()
-    for source in (tf.uint8, tf.int32, tf.int64, tf.float32, tf.float64, tf.bool):
-        for target in (tf.float32, tf.float64, tf.int32, tf.int64, tf.bool, tf.float16, tf.bfloat16):
-            for shape in ((), (5,), (4, 4)):
-                yield Case("cast", lambda x, target=target: tf.cast(x, target), (spec(shape, source),))
-    for source in (tf.int32, tf.int64, tf.uint8):
-        for target in (tf.int8, tf.uint8, tf.int16):
-            yield Case("cast", lambda x, target=target: tf.cast(x, target), (spec((5,), source),))
+    for names, shapes, dtypes in (
+        (both, ((), (5,), (1,), (4, 4), (7, 3), (1, 6), (3, 3, 3), (2, 1, 5)), (tf.float32, tf.float64, tf.int32)),
+        (real, ((), (5,), (4, 4), (33,)), (tf.float32, tf.float64)),
+    ):
+        for shape, name, dtype in itertools.product(shapes, names, dtypes):
+            yield Case(name, _named(name), (spec(shape, dtype),))
+    yield from _of_texts({
+        "7": "tf.clip_by_value(x, -1.0, 2.0); tf.raw_ops.Bucketize(input=x, boundaries=[-1.0, 0.0, 2.5])",
+        "7 int32": "tf.clip_by_value(x, 0, 100)",
+        "5 int32": """tf.bitwise.invert(x); tf.bitwise.bitwise_and(x, 6); tf.bitwise.bitwise_or(x, 6);
+            tf.bitwise.bitwise_xor(x, 6); tf.bitwise.left_shift(x, 2); tf.bitwise.right_shift(x, 2)""",
+        "4 4 uint8, 4 4 uint8": """tf.bitwise.bitwise_and(x, y); tf.bitwise.bitwise_or(x, y);
+            tf.bitwise.bitwise_xor(x, y)""",
+        "4 4 bool, 4 4 bool": "tf.logical_and(x, y); tf.logical_or(x, y)",
+        "4 4 bool": "tf.logical_not(x)",
+    })  # fmt: skip
+    for target in ("float32", "float64", "int32", "int64", "bool", "float16", "bfloat16"):
+        for source in ("uint8", "int32", "int64", "float32", "float64", "bool"):
+            yield from _of_texts({f"{source} / 5 {source} / 4 4 {source}": f"tf.cast(x, '{target}')"})
+    for target in ("int8", "uint8", "int16"):
+        yield from _of_texts({"5 int32 / 5 int64 / 5 uint8": f"tf.cast(x, '{target}')"})
 
 
 def _pairs() -> Iterator[Case]:
@@ -101,246 +115,166 @@ def _pairs() -> Iterator[Case]:
         "less_equal", "greater", "greater_equal", "math.divide_no_nan", "divide", "math.floordiv", "math.floormod",
         "pow", "atan2", "math.xlogy", "math.xdivy", "truncatediv", "truncatemod",
     )  # fmt: skip
-    row = np.linspace(-2, 2, 4).astype(np.float32)
+    both = "float32, float32 / 5, 5 / 4 4, 4 4"
     for name in names:
-        call = _named(name)
-        for dtype in (tf.float32, tf.float64):
-            for shape in ((), (5,), (4, 4)):
-                yield Case(name, call, (spec(shape, dtype), spec(shape, dtype)))
-        yield Case(name, lambda x, call=call: call(x, row), (spec((4, 4)),))
-        yield Case(name, lambda x, call=call: call(row, x), (spec((4, 4)),))
-        yield Case(name, lambda x, call=call: call(x, row[:, None]), (spec((4, 4)),))
-        yield Case(name, call, (spec((4, 4)), spec(())))
-        yield Case(name, call, (spec((4, 4)), spec((4,))))
-        yield Case(name, lambda x, y, call=call: call(x, y[:, None]), (spec((4, 4)), spec((4,))))
-    for name in ("add", "subtract", "multiply", "maximum", "minimum", "equal", "less"):
-        for dtype in INTEGERS:
-            yield Case(name, _named(name), (spec((5,), dtype), spec((5,), dtype)))
-    for name in ("math.floordiv", "math.floormod"):
-        yield Case(name, lambda x, name=name: _named(name)(x, 3), (spec((5,), tf.int32),))
-    yield Case("add_n", lambda x, y: tf.add_n([x, y, x]), (spec((4, 4)), spec((4, 4))))
-    for shape in ((), (5,), (4, 4)):
-        yield Case("where", lambda c, x, y: tf.where(c, x, y), (spec(shape, tf.bool), spec(shape), spec(shape)))
-    yield Case("where", lambda x: tf.where(x > 0, x, 0.0), (spec((4, 4)),))
-    yield Case("where", lambda c, x: tf.where(c, x, 0.0), (spec((4,), tf.bool), spec((4, 4))))
-    yield Case("where", lambda c, x: tf.where(c[:, None], x, 0.0), (spec((4,), tf.bool), spec((4, 4))))
-    yield Case("where", lambda c, x: tf.where(c, x, -x), (spec((), tf.bool), spec((4, 4))))
-    first = tf.compat.v1.where
-    for shape in ((), (5,), (4, 4)):
-        yield Case("where v1", lambda c, x, y: first(c, x, y), (spec(shape, tf.bool), spec(shape), spec(shape)))
-    yield Case("where v1", lambda c, x: first(c, x, -x), (spec((4,), tf.bool), spec((4, 4))))
-    yield Case("where v1", lambda c, x: first(c, x, -x), (spec((), tf.bool), spec((4, 4))))
-    yield Case("where v1", lambda x: first(x > 0, x, tf.ones([4, 4])), (spec((4, 4)),))
-    for one, other in (((), ()), ((5,), (5,)), ((4, 4), (4, 4)), ((4, 4), (4,))):
-        yield Case("complex", lambda x, y: tf.abs(tf.complex(x, y)), (spec(one), spec(other)))
-    for shape in ((5,), (4, 4), (7, 3)):
-        yield Case("logsumexp", tf.reduce_logsumexp, (spec(shape),))
-        yield Case("logsumexp", lambda x: tf.reduce_logsumexp(x, axis=0), (spec(shape),))
-        yield Case("logsumexp", lambda x: tf.reduce_logsumexp(x, axis=-1, keepdims=True), (spec(shape),))
+        doubles = "float64, float64 / 5 float64, 5 float64 / 4 4 float64, 4 4 float64"
+        yield from _of_texts({
+            f"{both} / {doubles} / 4 4, float32 / 4 4, 4": f"tf.{name}(x, y)",
+            "4 4": f"tf.{name}(x, row); tf.{name}(row, x); tf.{name}(x, row[:, None])",
+            "4 4, 4": f"tf.{name}(x, y[:, None])",
+        })  # fmt: skip
+    yield from _of_texts({
+        "5 int32, 5 int32 / 5 int64, 5 int64 / 5 uint8, 5 uint8 / 5 int8, 5 int8": """tf.add(x, y); tf.subtract(x, y);
+            tf.multiply(x, y); tf.maximum(x, y); tf.minimum(x, y); tf.equal(x, y); tf.less(x, y)""",
+        "5 int32": "tf.math.floordiv(x, 3); tf.math.floormod(x, 3)",
+        "4 4, 4 4": "tf.add_n([x, y, x])",
+        "bool, float32, float32 / 5 bool, 5, 5 / 4 4 bool, 4 4, 4 4": "tf.where(x, y, z); tf.compat.v1.where(x, y, z)",
+        "4 4": "tf.where(x > 0, x, 0.0); tf.compat.v1.where(x > 0, x, tf.ones([4, 4]))",
+        "4 bool, 4 4": "tf.where(x, y, 0.0); tf.where(x[:, None], y, 0.0); tf.compat.v1.where(x, y, -y)",
+        "bool, 4 4": "tf.where(x, y, -y); tf.compat.v1.where(x, y, -y)",
+        f"{both} / 4 4, 4": "tf.abs(tf.complex(x, y)); tf.complex(x, y)",
+        "5 / 4 4 / 7 3": """tf.reduce_logsumexp(x); tf.reduce_logsumexp(x, axis=0);
+            tf.reduce_logsumexp(x, axis=-1, keepdims=True)""",
+    })  # fmt: skip
 
 
 def _by_axis() -> Iterator[Case]:
-    reductions = ("max", "min", "sum", "mean", "prod")
-    for shape in ((5,), (4, 4), (7, 3), (3, 3, 3), (2, 1, 5)):
-        rank = len(shape)
+    for shape in ("5", "4 4", "7 3", "3 3 3", "2 1 5"):
+        rank, last = len(shape.split()), int(shape.split()[-1])
         for axis in range(-rank, rank):
-            for name in reductions:
-                reduce = getattr(tf, f"reduce_{name}")
-                for dtype in (tf.float32, tf.int32):
-                    for keep in (False, True):
-                        given = {"axis": axis, "keepdims": keep}
-                        yield Case(f"reduce_{name}", functools.partial(reduce, **given), (spec(shape, dtype),))
-            for name in ("any", "all"):
-                yield Case(name, functools.partial(_named(f"reduce_{name}"), axis=axis), (spec(shape, tf.bool),))
-            for name in ("argmax", "argmin", "cumsum", "math.cumprod"):
-                for dtype in (tf.float32, tf.int32):
-                    yield Case(name, functools.partial(_named(name), axis=axis), (spec(shape, dtype),))
-            backwards = functools.partial(tf.cumsum, axis=axis, exclusive=True, reverse=True)
-            yield Case("cumsum", backwards, (spec(shape, tf.int64),))
-            yield Case("reverse", lambda x, axis=axis: tf.reverse(x, [axis]), (spec(shape),))
-            yield Case("roll", lambda x, axis=axis: tf.roll(x, 2, axis), (spec(shape),))
-            yield Case("roll", lambda x, axis=axis: tf.roll(x, [1], [axis]), (spec(shape, tf.int32),))
-            yield Case("roll", lambda x, axis=axis: tf.roll(x, [1, 2], [axis, 0]), (spec(shape),))
-            yield Case("roll", lambda x, axis=axis: tf.roll(x, tf.size(tf.where(x > 0.0)), axis), (spec(shape),))
-            yield Case("concat", lambda x, axis=axis: tf.concat([x, -x, x], axis), (spec(shape),))
-            yield Case("concat", lambda x, axis=axis: tf.concat([x, tf.ones(x.shape)], axis), (spec(shape),))
-            yield Case("softmax", lambda x, axis=axis: tf.nn.softmax(x, axis), (spec(shape),))
-            yield Case("log_softmax", lambda x, axis=axis: tf.nn.log_softmax(x, axis), (spec(shape),))
-            yield Case("l2_normalize", lambda x, axis=axis: tf.math.l2_normalize(x, axis), (spec(shape),))
-            yield Case("sort", lambda x, axis=axis: tf.sort(x, axis), (spec(shape),))
-            yield Case("argsort", lambda x, axis=axis: tf.argsort(x, axis, stable=True), (spec(shape, tf.int32),))
-            yield Case("unstack", lambda x, axis=axis: tf.unstack(x, axis=axis)[0], (spec(shape),))
-            yield Case(
-                "split", lambda x, axis=axis: tf.split(x, [1, -1], axis)[1] if x.shape[axis] > 1 else x, (spec(shape),)
+            size = int(shape.split()[axis])
+            for name in ("max", "min", "sum", "mean", "prod"):
+                text = f"tf.reduce_{name}(x, axis); tf.reduce_{name}(x, axis, keepdims=True)"
+                yield from _of_texts({f"{shape} / {shape} int32": text}, axis=axis)
+            yield from _of_texts(
+                {
+                    f"{shape} bool": "tf.reduce_any(x, axis); tf.reduce_all(x, axis)",
+                    f"{shape} / {shape} int32": """tf.argmax(x, axis); tf.argmin(x, axis); tf.cumsum(x, axis);
+                        tf.math.cumprod(x, axis)""",
+                    f"{shape} int64": "tf.cumsum(x, axis, exclusive=True, reverse=True)",
+                    shape: f"""tf.reverse(x, [axis]); tf.roll(x, 2, axis); tf.roll(x, [1, 2], [axis, 0]);
+                        tf.roll(x, tf.size(tf.where(x > 0.0)), axis); tf.concat([x, -x, x], axis);
+                        tf.concat([x, tf.ones(x.shape)], axis); tf.nn.softmax(x, axis); tf.nn.log_softmax(x, axis);
+                        tf.math.l2_normalize(x, axis); tf.sort(x, axis); tf.unstack(x, axis=axis)[0];
+                        {"tf.split(x, [1, -1], axis)[1]; " * (size > 1)}tf.split(x, {size}, axis)[-1];
+                        tf.gather(x, [0], axis=axis); tf.gather(x, [[0, 0]], axis=axis)""",
+                    f"{shape} int32": """tf.roll(x, [1], [axis]); tf.argsort(x, axis, stable=True);
+                        tf.gather(x, 0, axis=axis)""",
+                },
+                axis=axis,
             )
-            yield Case("split", lambda x, axis=axis: tf.split(x, x.shape[axis], axis)[-1], (spec(shape),))
-            yield Case("gather", lambda x, axis=axis: tf.gather(x, [0], axis=axis), (spec(shape),))
-            yield Case("gather", lambda x, axis=axis: tf.gather(x, [[0, 0]], axis=axis), (spec(shape),))
-            yield Case("gather", lambda x, axis=axis: tf.gather(x, 0, axis=axis), (spec(shape, tf.int32),))
         for axis in range(-rank - 1, rank + 1):
-            yield Case("stack", lambda x, axis=axis: tf.stack([x, -x, x], axis), (spec(shape),))
-            yield Case("stack", lambda x, axis=axis: tf.stack([x, tf.zeros(x.shape)], axis), (spec(shape),))
-            yield Case("expand_dims", lambda x, axis=axis: tf.expand_dims(x, axis), (spec(shape),))
+            text = "tf.stack([x, -x, x], axis); tf.stack([x, tf.zeros(x.shape)], axis); tf.expand_dims(x, axis)"
+            yield from _of_texts({shape: text}, axis=axis)
             if axis >= -1:
-                yield Case("one_hot", lambda x, axis=axis: tf.one_hot(x, 4, axis=axis), (spec(shape, tf.int32),))
-        for name in reductions[:3]:
-            reduce = getattr(tf, f"reduce_{name}")
-            yield Case(f"reduce_{name}", reduce, (spec(shape),))
-            yield Case(f"reduce_{name}", lambda x, reduce=reduce: x - reduce(x), (spec(shape),))
-        yield Case("top_k", lambda x: tf.math.top_k(x, 1).values, (spec(shape),))
-        yield Case("top_k", lambda x: tf.math.top_k(x, 2).indices if x.shape[-1] > 1 else x, (spec(shape, tf.int32),))
-        yield Case("one_hot", lambda x: tf.one_hot(x, 5, on_value=2, off_value=-1), (spec(shape, tf.uint8),))
-    yield Case("reduce_max", lambda x: tf.reduce_max(x, axis=[0, 2]), (spec((3, 3, 3)),))
-    yield Case("reduce_sum", lambda x: tf.reduce_sum(x, axis=[-1, 0]), (spec((3, 3, 3), tf.int64),))
-    yield Case("reduce_mean", lambda x: tf.reduce_mean(x, axis=[0, 1]), (spec((4, 4, 3)),))
-    yield Case("reduce_std", lambda x: tf.math.reduce_std(x), (spec((4, 4)),))
-    yield Case("norm", lambda x: x / tf.norm(x), (spec((4,)),))
-    yield Case("one_hot", lambda i: tf.one_hot(i, 10), (spec((), tf.int64),))
-    yield Case("reverse", lambda x: tf.reverse(x, [0, 1]), (spec((4, 4)),))
+                yield from _of_texts({f"{shape} int32": "tf.one_hot(x, 4, axis=axis)"}, axis=axis)
+        yield from _of_texts({
+            shape: """tf.reduce_max(x); tf.reduce_min(x); tf.reduce_sum(x); x - tf.reduce_max(x); x - tf.reduce_min(x);
+                x - tf.reduce_sum(x); tf.math.top_k(x, 1).values""",
+            f"{shape} int32": f"tf.math.top_k(x, {min(last, 2)}).indices",
+            f"{shape} uint8": "tf.one_hot(x, 5, on_value=2, off_value=-1)",
+        })  # fmt: skip
+    yield from _of_texts({
+        "3 3 3": "tf.reduce_max(x, axis=[0, 2])",
+        "3 3 3 int64": "tf.reduce_sum(x, axis=[-1, 0])",
+        "4 4 3": "tf.reduce_mean(x, axis=[0, 1])",
+        "4 4": "tf.math.reduce_std(x); tf.reverse(x, [0, 1])",
+        "4": "x / tf.norm(x)",
+        "int64": "tf.one_hot(x, 10)",
+    })  # fmt: skip
 
 
-def _shapes() -> Iterator[Case]:
-    yield Case("reshape", lambda x: tf.reshape(x, [-1]), (spec((4, 4)),))
-    yield Case("reshape", lambda x: tf.reshape(x, [2, 8]), (spec((4, 4)),))
-    yield Case("reshape", lambda x: tf.reshape(x, [16, 1]), (spec((4, 4), tf.int32),))
-    yield Case("reshape", lambda x: tf.reshape(x, [1, -1]), (spec((7, 3)),))
-    yield Case("reshape", lambda x: tf.reshape(x, [-1, 4, 4]), (spec((4, 4)),))
-    yield Case("reshape", lambda x: tf.reshape(x, tf.reverse(tf.shape(x), [0])), (spec((7, 3)),))
-    yield Case("reshape", lambda x: tf.reshape(x, [1]), (spec(()),))
-    yield Case("squeeze", tf.squeeze, (spec((1, 6)),))
-    yield Case("squeeze", tf.squeeze, (spec((2, 1, 5)),))
-    yield Case("squeeze", tf.squeeze, (spec((1,)),))
-    yield Case("squeeze", lambda x: tf.squeeze(x, 0), (spec((1, 6)),))
-    yield Case("squeeze", lambda x: tf.squeeze(x, -2), (spec((2, 1, 5)),))
-    yield Case("transpose", tf.transpose, (spec((4, 4)),))
-    yield Case("transpose", tf.transpose, (spec((7, 3)),))
-    yield Case("transpose", lambda x: tf.transpose(x, [2, 0, 1]), (spec((3, 3, 3)),))
-    yield Case("transpose", lambda x: tf.transpose(x, [0, 2, 1]), (spec((3, 3, 3), tf.uint8),))
-    for shape in ((4, 4), (7, 3)):
-        pads = tf.constant([[1, 0], [0, 2]])
-        yield Case("pad", lambda x, pads=pads: tf.pad(x, pads), (spec(shape),))
-        yield Case("pad", lambda x, pads=pads: tf.pad(x, pads, constant_values=3.0), (spec(shape),))
-        yield Case("pad", lambda x: tf.pad(x, [[0, 0], [1, 1]]), (spec(shape, tf.int32),))
-        for mode in ("REFLECT", "SYMMETRIC"):
-            yield Case("pad", lambda x, pads=pads, mode=mode: tf.pad(x, pads, mode), (spec(shape),))
-        yield Case("tile", lambda x: tf.tile(x, [2, 1]), (spec(shape),))
-        yield Case("tile", lambda x: tf.tile(x, [1, 3]), (spec(shape),))
-        yield Case("repeat", lambda x: tf.repeat(x, 2, axis=0), (spec(shape),))
-        yield Case("repeat", lambda x: tf.repeat(x, 2, axis=1), (spec(shape),))
-    yield Case("tile", lambda x: tf.tile([x], [3]), (spec(()),))
-    yield Case("broadcast_to", lambda x: tf.broadcast_to(x, [3, 5]), (spec((5,)),))
-    yield Case("broadcast_to", lambda x: tf.broadcast_to(x[:, None], [5, 5]), (spec((5,)),))
-    yield Case("fill", lambda x: tf.fill([3], x), (spec(()),))
-    yield Case("fill", lambda x: tf.fill(tf.shape(x), 2.0) * x, (spec((4, 4)),))
-    texts = (
-        "x[0]", "x[-1]", "x[:, 0]", "x[..., 0]", "x[:2]", "x[:, :1]", "x[:, 1:]", "x[1:, :-1]", "x[::-1]",
-        "x[:, ::-1]", "x[..., ::-1]", "x[::2]", "x[:, ::2]", "x[None]", "x[:, None]", "x[..., None]",
-        "x[None, ..., 0]", "x[1, 2]", "x[-1:, None, 1]", "x - x[:1]", "x - x[:, :1]", "x - x[0]",
-    )  # fmt: skip
-    indices: dict[str, Callable[[Any], Any]] = {text: eval(f"lambda x: {text}") for text in texts}
-    indices["slice"] = lambda x: tf.slice(x, [1, 0], [2, -1])
-    indices["slice all rows"] = lambda x: tf.slice(x, [0, 1], [-1, 2])
-    for shape in ((4, 4), (7, 3)):
-        for name, index in indices.items():
-            yield Case(name, index, (spec(shape),))
-    for name in ("x[0]", "x[..., None]", "x[:2]", "x[::-1]", "x[None]"):
-        yield Case(name, indices[name], (spec((5,)),))
-    for name in ("x[:, 0]", "x[..., 0]", "x[:, ::-1]", "x[:, None]"):
-        yield Case(name, indices[name], (spec((3, 3, 3), tf.uint8),))
-    yield Case("shape", lambda x: x * tf.cast(tf.shape(x)[0], x.dtype), (spec((4, 4)),))
-    yield Case("size", lambda x: x / tf.cast(tf.size(x), x.dtype), (spec((4, 4)),))
-    yield Case("meshgrid", lambda x: tf.stack(tf.meshgrid(x, x), -1), (spec((4,)),))
-    yield Case("eye", lambda x: x + tf.eye(4), (spec((4, 4)),))
-    yield Case("diag", tf.linalg.diag, (spec((4,)),))
-    yield Case("diag_part", tf.linalg.diag_part, (spec((4, 4)),))
-    yield Case("band_part", lambda x: tf.linalg.band_part(x, 1, 0), (spec((4, 4)),))
-    yield Case("space_to_depth", lambda x: tf.nn.space_to_depth(x[None], 2)[0], (spec((4, 4, 3)),))
-
-
-def _choosing() -> Iterator[Case]:
-    yield Case("gather", lambda i: tf.gather(_TABLE, i % 10), (spec((), tf.int32),))
-    yield Case("gather", lambda i: tf.gather(_TABLE, i % 10), (spec((4,), tf.int64),))
-    yield Case("gather", lambda i: tf.gather(_TABLE, i % 4, axis=1), (spec((), tf.int32),))
-    yield Case("gather", lambda i: tf.gather(_TABLE, i % 4, axis=1), (spec((4,), tf.int32),))
-    yield Case("gather", lambda x, i: tf.gather(x, i % 4), (spec((4,)), spec((4,), tf.int32)))
-    yield Case("gather", lambda x, i: tf.gather(x, i % 4, batch_dims=1), (spec((4, 4)), spec((4,), tf.int32)))
-    yield Case("gather", lambda x, i: tf.gather(x, i % 4, axis=1), (spec((4, 4)), spec((), tf.int32)))
-    yield Case("gather_nd", lambda i: tf.gather_nd(_TABLE, i % 4), (spec((2,), tf.int32),))
-    yield Case("gather_nd", lambda i: tf.gather_nd(_TABLE, i % 4), (spec((4, 2), tf.int32),))
-    yield Case("gather_nd", lambda x, i: tf.gather_nd(x, i % 4), (spec((4, 4)), spec((3, 2), tf.int32)))
-    yield Case("lookup", lambda i: _NAMES.lookup(i), (spec((), tf.int64),))
-    yield Case("lookup", lambda i: _NAMES.lookup(i), (spec((3,), tf.int64),))
-    yield Case("scatter", lambda x: tf.tensor_scatter_nd_update(x, [[0], [2]], [7.0, 8.0]), (spec((4,)),))
-    yield Case("segment", lambda x: tf.math.unsorted_segment_sum(x, [0, 1, 0, 1], 2), (spec((4,), tf.int32),))
-    yield Case("searchsorted", lambda x: tf.searchsorted([0.0, 1.0, 2.0], x), (spec((5,)),))
-    yield Case("bincount", lambda i: tf.math.bincount(tf.abs(i % 4), minlength=4, maxlength=4), (spec((5,), tf.int32),))
-    yield Case("in_top_k", lambda x: tf.math.in_top_k([0, 1, 2, 3], x, 2), (spec((4, 4)),))
+_OTHERS = {
+    # Shapes.
+    "4 4": """tf.reshape(x, [-1]); tf.reshape(x, [2, 8]); tf.reshape(x, [-1, 4, 4]);
+        x * tf.cast(tf.shape(x)[0], x.dtype); x / tf.cast(tf.size(x), x.dtype); x + tf.eye(4); tf.linalg.diag_part(x);
+        tf.linalg.band_part(x, 1, 0); tf.fill(tf.shape(x), 2.0) * x; tf.math.in_top_k([0, 1, 2, 3], x, 2);
+        tf.matmul(x, weights); tf.matmul(x, x); tf.tensordot(x, weights, 1); tf.einsum('ij,jk->ik', x, weights);
+        tf.linalg.trace(x); tf.function(lambda x: x[..., 0] * 2.0 - x[..., 1])(x)""",
+    "4 4 int32": "tf.reshape(x, [16, 1])",
+    "7 3": """tf.reshape(x, [1, -1]); tf.reshape(x, tf.reverse(tf.shape(x), [0])); tf.matmul(x, x, transpose_b=True);
+        tf.nn.bias_add(x, [1.0, 2.0, 3.0])""",
+    "float32": "tf.reshape(x, [1]); tf.tile([x], [3]); tf.fill([3], x)",
+    "1 6 / 2 1 5 / 1": "tf.squeeze(x)",
+    "1 6": "tf.squeeze(x, 0)",
+    "2 1 5": "tf.squeeze(x, -2)",
+    "4 4 / 7 3": """tf.transpose(x); tf.pad(x, [[1, 0], [0, 2]]); tf.pad(x, [[1, 0], [0, 2]], constant_values=3.0);
+        tf.pad(x, [[1, 0], [0, 2]], 'REFLECT'); tf.pad(x, [[1, 0], [0, 2]], 'SYMMETRIC'); tf.tile(x, [2, 1]);
+        tf.tile(x, [1, 3]); tf.repeat(x, 2, axis=0); tf.repeat(x, 2, axis=1); tf.slice(x, [1, 0], [2, -1]);
+        tf.slice(x, [0, 1], [-1, 2]); x[0]; x[-1]; x[:, 0]; x[..., 0]; x[:2]; x[:, :1]; x[:, 1:]; x[1:, :-1]; x[::-1];
+        x[:, ::-1]; x[..., ::-1]; x[::2]; x[:, ::2]; x[None]; x[:, None]; x[..., None]; x[None, ..., 0]; x[1, 2];
+        x[-1:, None, 1]; x - x[:1]; x - x[:, :1]; x - x[0]""",
+    "4 4 int32 / 7 3 int32": "tf.pad(x, [[0, 0], [1, 1]])",
+    "3 3 3": "tf.transpose(x, [2, 0, 1])",
+    "3 3 3 uint8": "tf.transpose(x, [0, 2, 1]); x[:, 0]; x[..., 0]; x[:, ::-1]; x[:, None]",
+    "5": """tf.broadcast_to(x, [3, 5]); tf.broadcast_to(x[:, None], [5, 5]); x[0]; x[..., None]; x[:2]; x[::-1];
+        x[None]; tf.searchsorted([0.0, 1.0, 2.0], x)""",
+    "4": """tf.stack(tf.meshgrid(x, x), -1); tf.linalg.diag(x); tf.tensor_scatter_nd_update(x, [[0], [2]], [7.0, 8.0]);
+        tf.matmul(x[None], weights)[0]; tf.linalg.matvec(weights, x, transpose_a=True)""",
+    "4 4 3": "tf.nn.space_to_depth(x[None], 2)[0]",
+    # Rows that numbers name.
+    "int32 / 4 int64": "tf.gather(table, x % 10)",
+    "int32 / 4 int32": "tf.gather(table, x % 4, axis=1)",
+    "4, 4 int32": "tf.gather(x, y % 4)",
+    "4 4, 4 int32": "tf.gather(x, y % 4, batch_dims=1)",
+    "4 4, int32": "tf.gather(x, y % 4, axis=1)",
+    "2 int32 / 4 2 int32": "tf.gather_nd(table, x % 4)",
+    "4 4, 3 2 int32": "tf.gather_nd(x, y % 4)",
+    "int64 / 3 int64": "names.lookup(x)",
+    "4 int32": "tf.math.unsorted_segment_sum(x, [0, 1, 0, 1], 2)",
+    "5 int32": "tf.math.bincount(tf.abs(x % 4), minlength=4, maxlength=4)",
+    # Sums of products.
+    "8": "tf.abs(tf.signal.rfft(x))",
+    "33": "tf.abs(tf.signal.stft(x, 8, 4))",
+    "2 3 3": "tf.matmul(x, x)",
+    "5 4 3": "tf.nn.conv2d(x[None], kernel, 1, 'SAME')[0]",
+}
 
 
 def _images() -> Iterator[Case]:
-    for dtype in (tf.uint8, tf.float32):
-        for shape in ((6, 6, 3), (5, 4, 3), (8, 6, 1)):
-            image = (spec(shape, dtype),)
-            for method in ("bilinear", "nearest", "bicubic", "area"):
-                yield Case("resize", lambda x, method=method: tf.image.resize(x, [7, 3], method=method), image)
-            yield Case("resize", lambda x: tf.image.resize(x, [6, 6], antialias=True), image)
-            yield Case("flip", tf.image.flip_left_right, image)
-            yield Case("flip", tf.image.flip_up_down, image)
-            yield Case("transpose", tf.image.transpose, image)
-            yield Case("rot90", lambda x: tf.image.rot90(x), image)
-            yield Case("central_crop", lambda x: tf.image.central_crop(x, 0.5), image)
-            yield Case("crop", lambda x: tf.image.crop_to_bounding_box(x, 1, 1, 3, 2), image)
-            yield Case("crop or pad", lambda x: tf.image.resize_with_crop_or_pad(x, 7, 3), image)
-            yield Case("pad", lambda x: tf.image.pad_to_bounding_box(x, 1, 0, 9, 9), image)
-            yield Case("standardization", tf.image.per_image_standardization, image)
-            yield Case("convert", lambda x: tf.image.convert_image_dtype(x, tf.float32), image)
-            yield Case("convert", lambda x: tf.image.convert_image_dtype(x, tf.uint8, saturate=True), image)
-            yield Case("brightness", lambda x: tf.image.adjust_brightness(x, 0.2), image)
-            yield Case("contrast", lambda x: tf.image.adjust_contrast(x, 1.5), image)
-            yield Case("total_variation", tf.image.total_variation, (spec(shape, tf.float32),))
-        for shape in ((6, 6, 3), (5, 4, 3)):
-            image = (spec(shape, dtype),)
-            yield Case("grayscale", tf.image.rgb_to_grayscale, image)
-            yield Case("saturation", lambda x: tf.image.adjust_saturation(x, 1.5), image)
-            yield Case("hue", lambda x: tf.image.adjust_hue(x, 0.1), image)
-            yield Case("grayscale", lambda x: tf.image.grayscale_to_rgb(x[..., :1]), image)
-    for shape in ((6, 6, 3), (5, 4, 3)):
-        image = (spec(shape),)
-        yield Case("hsv", tf.image.rgb_to_hsv, image)
-        yield Case("hsv", tf.image.hsv_to_rgb, image)
-        yield Case("yuv", tf.image.rgb_to_yuv, image)
-        yield Case("sobel", lambda x: tf.image.sobel_edges(x[None])[0], image)
-        yield Case("max_pool", lambda x: tf.nn.max_pool2d(x[None], 2, 1, "SAME")[0], image)
-        yield Case("avg_pool", lambda x: tf.nn.avg_pool2d(x[None], 2, 2, "VALID")[0], image)
-        yield Case("patches", lambda x: tf.image.extract_patches(
-            x[None], [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID")[0], image)  # fmt: skip
+    for one in ("", " uint8"):
+        yield from _of_texts({
+            f"6 6 3{one} / 5 4 3{one} / 8 6 1{one}": """tf.image.resize(x, [7, 3]);
+                tf.image.resize(x, [7, 3], method='nearest'); tf.image.resize(x, [7, 3], method='bicubic');
+                tf.image.resize(x, [7, 3], method='area'); tf.image.resize(x, [6, 6], antialias=True);
+                tf.image.flip_left_right(x); tf.image.flip_up_down(x); tf.image.transpose(x); tf.image.rot90(x);
+                tf.image.central_crop(x, 0.5); tf.image.crop_to_bounding_box(x, 1, 1, 3, 2);
+                tf.image.resize_with_crop_or_pad(x, 7, 3); tf.image.pad_to_bounding_box(x, 1, 0, 9, 9);
+                tf.image.per_image_standardization(x); tf.image.convert_image_dtype(x, tf.float32);
+                tf.image.convert_image_dtype(x, tf.uint8, saturate=True); tf.image.adjust_brightness(x, 0.2);
+                tf.image.adjust_contrast(x, 1.5)""",
+            f"6 6 3{one} / 5 4 3{one}": """tf.image.rgb_to_grayscale(x); tf.image.adjust_saturation(x, 1.5);
+                tf.image.adjust_hue(x, 0.1); tf.image.grayscale_to_rgb(x[..., :1])""",
+        })  # fmt: skip
+    yield from _of_texts({
+        "6 6 3 / 5 4 3 / 8 6 1": "tf.image.total_variation(x)",
+        "6 6 3 / 5 4 3": """tf.image.rgb_to_hsv(x); tf.image.hsv_to_rgb(x); tf.image.rgb_to_yuv(x);
+            tf.image.sobel_edges(x[None])[0]; tf.nn.max_pool2d(x[None], 2, 1, 'SAME')[0];
+            tf.nn.avg_pool2d(x[None], 2, 2, 'VALID')[0];
+            tf.image.extract_patches(x[None], [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], 'VALID')[0]""",
+    })  # fmt: skip
 
 
 def _text() -> Iterator[Case]:
-    text, texts = spec((), tf.string), spec((3,), tf.string)
-    for one in (text, texts):
-        for name in ("lower", "upper", "strip", "length"):
-            yield Case(name, getattr(tf.strings, name), (one,))
-        yield Case("hash", lambda s: tf.strings.to_hash_bucket_fast(s, 50), (one,))
-        yield Case("hash", lambda s: tf.strings.to_hash_bucket_strong(s, 50, [1, 2]), (one,))
-        yield Case("substr", lambda s: tf.strings.substr(s, 0, 2), (one,))
-        yield Case("regex", lambda s: tf.strings.regex_replace(s, "[aeiou]", "_"), (one,))
-        yield Case("regex", lambda s: tf.strings.regex_full_match(s, "w.*"), (one,))
-        yield Case("join", lambda s: tf.strings.join([s, "x", s], "-"), (one,))
-        yield Case("equal", lambda s: s == "word 1", (one,))
-        yield Case("base64", lambda s: tf.io.decode_base64(tf.io.encode_base64(s)), (one,))
-        yield Case("to_number", lambda s: tf.strings.to_number(tf.strings.regex_replace(s, "[^0-9]", "1")), (one,))
+    yield from _of_texts({
+        "string / 3 string": """tf.strings.lower(x); tf.strings.upper(x); tf.strings.strip(x); tf.strings.length(x);
+            tf.strings.to_hash_bucket_fast(x, 50); tf.strings.to_hash_bucket_strong(x, 50, [1, 2]);
+            tf.strings.substr(x, 0, 2); tf.strings.regex_replace(x, '[aeiou]', '_');
+            tf.strings.regex_full_match(x, 'w.*'); tf.strings.join([x, 'x', x], '-'); x == 'word 1';
+            tf.io.decode_base64(tf.io.encode_base64(x));
+            tf.strings.to_number(tf.strings.regex_replace(x, '[^0-9]', '1'))""",
+        "3 string": "tf.strings.reduce_join(x, -1)",
+        "string": """tf.reshape(tf.io.decode_raw(x, tf.uint8, fixed_length=4), [4]);
+            tf.io.decode_csv(tf.strings.join(['1,2,', x]), [[0.0], [0], ['']])""",
+        "4 int32 / 4 / 4 bool": "tf.strings.as_string(x)",
+        "float32": "tf.strings.as_string(x, precision=2)",
+    })  # fmt: skip
+    text = (spec((), tf.string),)
     lines = tuple(f"{number},{number / 8},name {number}".encode() for number in range(9))
-    yield Case("csv", lambda s: tf.io.decode_csv(s, [[0], [0.0], [""]]), (text,), lines)
-    yield Case("csv", lambda s: tf.stack(tf.io.decode_csv(s, [[0.0], [0.0], [""]])[:2]), (text,), lines)
-    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES), (text,), tuple(_examples()))
-    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES)["v"][::-1], (text,), tuple(_examples()))
-    yield Case("reduce_join", lambda s: tf.strings.reduce_join(s, -1), (texts,))
-    for dtype in (tf.int32, tf.float32, tf.bool):
-        yield Case("as_string", tf.strings.as_string, (spec((4,), dtype),))
-    yield Case("as_string", lambda x: tf.strings.as_string(x, precision=2), (spec(()),))
-    yield Case("decode_raw", lambda s: tf.reshape(tf.io.decode_raw(s, tf.uint8, fixed_length=4), [4]), (text,))
-    yield Case("decode_csv", lambda s: tf.io.decode_csv(tf.strings.join(["1,2,", s]), [[0.0], [0], [""]]), (text,))
+    yield Case("csv", lambda s: tf.io.decode_csv(s, [[0], [0.0], [""]]), text, lines)
+    yield Case("csv", lambda s: tf.stack(tf.io.decode_csv(s, [[0.0], [0.0], [""]])[:2]), text, lines)
+    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES), text, tuple(_examples()))
+    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES)["v"][::-1], text, tuple(_examples()))
 
 
 _FEATURES = {
@@ -358,30 +292,8 @@ def _examples() -> Iterator[bytes]:
         yield example.SerializeToString()
 
 
-def _linear() -> Iterator[Case]:
-    weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    yield Case("matmul", lambda x: tf.matmul(x, weights), (spec((4, 4)),))
-    yield Case("matmul", lambda x: tf.matmul(x, x), (spec((4, 4)),))
-    yield Case("matmul", lambda x: tf.matmul(x, x, transpose_b=True), (spec((7, 3)),))
-    yield Case("matmul", lambda x: tf.matmul(x[None], weights)[0], (spec((4,)),))
-    yield Case("matvec", lambda x: tf.linalg.matvec(weights, x, transpose_a=True), (spec((4,)),))
-    yield Case("tensordot", lambda x: tf.tensordot(x, weights, 1), (spec((4, 4)),))
-    yield Case("einsum", lambda x: tf.einsum("ij,jk->ik", x, weights), (spec((4, 4)),))
-    yield Case("bias", lambda x: tf.nn.bias_add(x, [1.0, 2.0, 3.0]), (spec((7, 3)),))
-    yield Case("fft", lambda x: tf.abs(tf.signal.rfft(x)), (spec((8,)),))
-    yield Case("stft", lambda x: tf.abs(tf.signal.stft(x, 8, 4)), (spec((33,)),))
-    yield Case("trace", tf.linalg.trace, (spec((4, 4)),))
-    yield Case("matmul", lambda x: tf.matmul(x, x), (spec((2, 3, 3)),))
-    kernel = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 2, 3, 2)
-    yield Case("conv2d", lambda x: tf.nn.conv2d(x[None], kernel, 1, "SAME")[0], (spec((5, 4, 3)),))
-    yield Case("traced", tf.function(lambda x: x[..., 0] * 2.0 - x[..., 1]), (spec((4, 4)),))
-
-
 def _named(name: str) -> Callable[..., Any]:
-    function: Any = tf
-    for part in name.split("."):
-        function = getattr(function, part)
-    return function  # type: ignore[no-any-return]
+    return operator.attrgetter(name)(tf)  # type: ignore[no-any-return]
 
 
 # -- elements to try a function on

@@ -37,7 +37,6 @@ def proposed(
 
 
 def compared(source: live.LivePipeline, edits: Iterable[Edit], safety: Safety, *, elements: int = 40) -> Comparison:
-    """Returns the comparison of a pipeline with the edited one."""
     return compare.compare(source, apply_edits(source.pipeline, edits), safety, elements=elements)
 
 
@@ -65,14 +64,12 @@ def script(folder: Path, text: str, *, above: str = "import tensorflow as tf\n\n
 
 
 def patched_text(sample: Sample, source: live.LivePipeline, *rewrites: Rewrite) -> str:
-    """Returns the text of a script with the rewrites, all of which must be expressible."""
     emission = emit(source.pipeline, Plan("tuned", rewrites))
     assert emission.not_covered == (), emission.not_covered
     return emission.files[str(sample.file)][1]
 
 
 def why_not_patched(source: live.LivePipeline, rewrite: Rewrite) -> str:
-    """Returns why a rewrite cannot be written into the script."""
     emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
     assert emission.files == {}
     return emission.not_covered[0].why

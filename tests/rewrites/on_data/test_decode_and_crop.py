@@ -1,8 +1,7 @@
-"""Which functions could decode only the window they crop, with equal results, and which need the whole image."""
+"""Which functions could decode only the window they crop, with equal results, and which at a smaller scale."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune import tensorflow_private
-from pipetune.core.edits import Edit, ReplaceFunction, Rewrite, Safety, apply_edits
-from pipetune.core.functions import CropDecoding, FunctionVariant
+from pipetune.core.edits import Edit, ReplaceFunction, Safety, apply_edits
+from pipetune.core.functions import CropDecoding, FunctionVariant, ScaledDecoding
 from pipetune.core.results import Comparison
+from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.decode_and_crop import MARGIN_PIXELS, edit_graph
 from pipetune.probes import decode_and_crop
@@ -24,7 +24,7 @@ from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.rewrites.decode_and_crop import propose as propose_crop
 from tests.default_run import cases
 from tests.rewrites.on_data import patching
-from tests.rewrites.on_data.jpegs import KINDS, jpeg, png
+from tests.rewrites.on_data.jpegs import KINDS, jpeg, photo, png
 
 Function = Callable[..., Any]
 
@@ -34,8 +34,8 @@ IMAGES = [jpeg(KINDS[index % len(KINDS)], *size, seed=index) for index, size in 
 MEAN = tf.constant(_DRAW.uniform(0, 255, (24, 20, 3)).astype(np.float32))
 
 
-def _decode(data: Any, channels: int = 3) -> Any:
-    return tf.io.decode_jpeg(data, channels=channels)
+def _decode(data: Any, **given: Any) -> Any:
+    return tf.io.decode_jpeg(data, **{"channels": 3, **given})
 
 
 def decoded(cut: Function) -> Function:
@@ -78,9 +78,6 @@ EXACT: dict[str, Function] = {
     "slice, 64 bits": decoded(lambda x: tf.slice(x, np.array([7, 9, 0]), np.array([-1, 20, -1]))),
     "indices from the shape": decoded(_slice_of_indices),
     "indices beyond the image": decoded(lambda x: x[10:1000, -1000:30, :2]),
-    "indices of nothing": decoded(lambda x: x[30:10, 5:]),
-    "converted first": decoded(
-        lambda x: tf.image.crop_to_bounding_box(tf.image.convert_image_dtype(x, tf.float32), 3, 4, 24, 20)),
     "cropped or padded": decoded(lambda x: tf.image.resize_with_crop_or_pad(x, 48, 48)),
     "a captured tensor": decoded(lambda x: tf.cast(tf.image.crop_to_bounding_box(x, 3, 4, 24, 20), tf.float32) - MEAN),
     "the shape is asked for too": decoded(lambda x: (x[2:30, 3:30], tf.shape(x), tf.shape(x, out_type=tf.int64))),
@@ -128,20 +125,14 @@ NOT: dict[str, tuple[Function, str]] = {
     "resized": (decoded(lambda x: tf.image.resize(x, [9, 9])), "uses the whole image|Cast|ExpandDims|Resize"),
     "two views": (decoded(lambda x: (x[:20, :20], x[5:25, 5:25])), "StridedSlice and StridedSlice"),
     "resized too": (decoded(lambda x: (x[:20, :20], tf.image.resize(x, [8, 8]))), "the whole image is used by"),
-    "given on too": (decoded(lambda x: (x[:20, :20], x)), "used by Identity and StridedSlice"),
     "two images": (lambda data: (_decode(data)[:20, :20], _decode(data, channels=1)[:9, :9]), "decodes 2 images"),
-    "less its mean": (
-        decoded(lambda x: (tf.cast(x, tf.float32) - tf.reduce_mean(tf.cast(x, tf.float32)))[:20, :20]),
-        "the whole image is used by"),
     "less a mean image": (decoded(lambda x: (tf.cast(x, tf.float32) - [1.0, 2.0, 3.0])[:9, :9]), "Sub"),
     "flipped before": (decoded(lambda x: tf.image.flip_left_right(x)[:9, :9]), "ReverseV2"),
     "flipped by chance before": (decoded(lambda x: tf.image.random_flip_left_right(x)[:9, :9]), "uses the whole image"),
     "every other pixel": (decoded(lambda x: x[::2, ::2]), _NO_WINDOW),
-    "backwards": (decoded(lambda x: x[::-1]), _NO_WINDOW),
     "one row": (decoded(lambda x: x[4]), _NO_WINDOW),
     "a new axis": (decoded(lambda x: x[tf.newaxis, :9, :9]), _NO_WINDOW),
     "with dots": (decoded(lambda x: x[..., :2]), _NO_WINDOW),
-    "gathered": (decoded(lambda x: tf.gather(x, [1, 2])), "GatherV2"),
     "at a smaller scale": (lambda data: tf.io.decode_jpeg(data, channels=3, ratio=2)[:9, :9], "ratio"),
     "truncated": (lambda data: tf.io.decode_jpeg(data, channels=3, try_recover_truncated=True)[:9, :9], "truncated"),
     "in a branch": (
@@ -149,7 +140,6 @@ NOT: dict[str, tuple[Function, str]] = {
             tf.strings.length(data) > 9, lambda: _decode(data)[:9, :9], lambda: tf.zeros([9, 9, 3], tf.uint8)),
         "inside a branch"),
     "in a traced function": (tf.function(lambda data: _decode(data)[:9, :9]), "inside a branch, a loop or a traced"),
-    "in a loop": (lambda data: tf.map_fn(lambda x: _decode(x)[:9, :9], data[tf.newaxis], tf.uint8), "inside a branch"),
     "waited for": (decoded(_waits), "has a control dependency on the whole image"),
 }  # fmt: skip
 
@@ -216,26 +206,14 @@ def test_windows_anywhere_in_the_image_are_equal(kind: str, columns: int) -> Non
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("kind", "differs"), [("4:2:0", True), ("4:2:2", True), ("4:4:4", False), ("gray", False)])
-def test_subsampled_colours_differ_without_a_margin(kind: str, differs: bool) -> None:
-    above, traced = _windows(kind)
-    assert (_different(above, traced, margin=0) > 20) is differs
-
-
-@pytest.mark.exhaustive
-def test_margin_of_one_pixel_fails_only_for_a_single_column() -> None:
-    assert _different(*_windows("4:2:0"), margin=1) == 0
-    assert _different(*_windows("4:2:0", columns=1), margin=1) > 20
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("name", ["crop_to_bounding_box", "indices from the shape", "random_crop", "its own offset"])
-def test_plan_without_a_margin_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow = functools.partial(edit_graph, margin=0)
-    monkeypatch.setattr("pipetune.pipelines.decode_and_crop.edit_graph", narrow)
-    source, found = _asked((EXACT | RANDOM)[name])
-    proof = _proven(source, found, Safety.STATISTICAL if name in RANDOM else Safety.EXACT)
-    assert not proof.proven and not proof.equal
+@pytest.mark.parametrize(("kind", "columns", "margin", "differs"), [
+    *((kind, 2, 0, kind in ("4:2:0", "4:2:2")) for kind in ("4:2:0", "4:2:2", "4:4:4", "gray")),
+    ("4:2:0", 2, 1, False),
+    ("4:2:0", 1, 1, True),  # a single column needs both pixels of the margin
+])  # fmt: skip
+def test_subsampled_colours_differ_without_a_margin(kind: str, columns: int, margin: int, differs: bool) -> None:
+    found = _different(*_windows(kind, columns=columns), margin=margin)
+    assert found > 20 if differs else found == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -315,95 +293,139 @@ def test_files_read_by_the_function_are_examined(tmp_path: Any) -> None:
     assert found.why_not == "" and _proven(source, found, Safety.STATISTICAL).proven
 
 
-@pytest.mark.exhaustive
-def test_sparse_elements_and_static_tables_are_supported() -> None:
-    names = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1]), tf.constant(["cat", "dog"]))
-    table = tf.lookup.StaticHashTable(names, "?")
-
-    def pack(data: Any) -> Any:
-        return {"data": data, "sparse": tf.sparse.from_dense([1, 0, 2]), "ragged": tf.ragged.constant([[1], []])}
-
-    def cut(element: Any) -> Any:
-        image = tf.image.random_crop(_decode(element["data"]), [24, 20, 3])
-        return image, element["sparse"], element["ragged"], table.lookup(element["sparse"].values)
-
-    source = live.read(tf.data.Dataset.from_tensor_slices(IMAGES).map(pack).map(cut))
-    found = decode_and_crop.probe_crop(source, source.pipeline.output)
-    assert found.why_not == "" and _replayed(source, found).element_spec == source.dataset.element_spec
-    proof = _proven(source, found, Safety.STATISTICAL)
-    assert proof.proven and not any("be matched" in note for note in proof.notes)
-
-
 ABOVE = "import tensorflow as tf\nfrom tests.rewrites.on_data.test_decode_and_crop import IMAGES\n"
 
-CASES: dict[str, tuple[str, str]] = {
-    "a random crop behind a helper that decodes": ("""
-        SIDE = 24
+SCRIPT = """
+    SIDE = 24
 
-        def decode(data):
-            return tf.io.decode_jpeg(data, channels=3)
+    def decode(data):
+        return tf.io.decode_jpeg(data, channels=3)
 
-        def augment(data, label):
-            image = decode(data)
-            image = tf.image.random_crop(image, [SIDE, SIDE, 3])
-            image = tf.image.resize(image, [12, 12])
-            image = tf.image.random_flip_left_right(image)
-            return tf.image.per_image_standardization(image), label
+    def augment(data, label):
+        image = decode(data)
+        image = tf.image.random_crop(image, [SIDE, SIDE, 3])
+        image = tf.image.resize(image, [12, 12])
+        image = tf.image.random_flip_left_right(image)
+        return tf.image.per_image_standardization(image), label
 
-        def prepare(data, label):
-            return tf.image.resize(decode(data), [12, 12]), label
+    def prepare(data, label):
+        return tf.image.resize(decode(data), [12, 12]), label
 
-        ds = tf.data.Dataset.from_tensor_slices((IMAGES, list(range(21))))
-        validation = ds.map(prepare).batch(4)
-        ds = ds.map(augment)
-        ds = ds.shuffle(9)
-        ds = ds.batch(4)
-        """,
-        """
+    ds = tf.data.Dataset.from_tensor_slices((IMAGES, list(range(21))))
+    validation = ds.map(prepare).batch(4)
+    ds = ds.map(augment)
+    ds = ds.shuffle(9)
+    ds = ds.batch(4)
+    """
+"""A random crop behind a helper that decodes."""
+
+PATCHED = """
 def augment(data, label):
     image = random_crop_jpeg(data, [SIDE, SIDE, 3], channels=3)
     image = tf.image.resize(image, [12, 12])
-"""),
-    "a distorted box, of the shape": ("""
-        def cut(data):
-            image = tf.io.decode_jpeg(data, channels=3)
-            begin, size, _ = tf.image.sample_distorted_bounding_box(
-                tf.shape(image), tf.zeros([1, 0, 4]), min_object_covered=0.2, use_image_if_no_bounding_boxes=True
-            )
-            size = tf.concat([size[:2], [3]], axis=0)
-            part = tf.slice(image, begin, size)
-            return tf.image.random_flip_up_down(tf.image.resize(part, [9, 9]))
-
-        ds = tf.data.Dataset.from_tensor_slices(IMAGES).map(cut).shuffle(5).batch(4)
-        """, "        jpeg_shape(data, channels=3), tf.zeros([1, 0, 4]),"),
-}  # fmt: skip
+"""
 
 
-def _scripted(folder: Path, text: str) -> tuple[patching.Sample, live.LivePipeline, Rewrite]:
-    sample = patching.script(folder, text, above=ABOVE)
+def test_patched_source_returns_planned_elements(tmp_path: Path) -> None:
+    sample = patching.script(tmp_path, SCRIPT, above=ABOVE)
     source, (rewrite,) = patching.proposed(propose_crop, sample.run().ds, annotate_graph_edits)
-    return sample, source, rewrite
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
-def test_patched_source_returns_planned_elements(text: str, expected: str, tmp_path: Path) -> None:
-    sample, source, rewrite = _scripted(tmp_path, text)
-    new = patching.check_patch(sample, source, rewrite, expected=expected)
+    new = patching.check_patch(sample, source, rewrite, expected=PATCHED)
     assert new.startswith(ABOVE) and new.count("def crop_jpeg(") == 1
     planned = patching.digests(replay.replay(source, apply_edits(source.pipeline, rewrite.edits)))
     assert patching.digests(source.dataset) == planned
 
 
-def test_patch_with_other_random_draws_is_detected(tmp_path: Path) -> None:
-    """The elements must be compared, because the function's digest differs from the plan's in any case."""
-    sample, source, rewrite = _scripted(tmp_path, CASES["a random crop behind a helper that decodes"][0])
-    new = patching.patched_text(sample, source, rewrite)
-    planned = patching.digests(replay.replay(source, apply_edits(source.pipeline, rewrite.edits)))
-    for wrong in (
-        new.replace("begin[:2] - 2", "begin[:2]").replace("size[:2] + 2", "size[:2]"),
-        new.replace("maxval=tf.int32.max", "maxval=tf.int32.max - 1000"),
-        new.replace("    drawn = ", "    tf.random.uniform([])\n    drawn = "),
-    ):
-        assert wrong != new
-        assert patching.digests(patching.rerun(sample, wrong).ds) != planned
+# -- at a smaller scale
+
+PHOTOS = [photo(("4:2:0", "4:4:4", "gray")[number % 3], 97 + number, 140 - number, seed=number) for number in range(15)]
+SIZE = (48, 40)
+
+
+YES: dict[str, Function] = {
+    "bilinear": lambda data: tf.image.resize(_decode(data), SIZE),
+    "nearest": lambda data: tf.image.resize(_decode(data), SIZE, "nearest"),
+    "area": lambda data: tf.image.resize(_decode(data), SIZE, "area"),
+    "as older TensorFlow does": lambda data: tf.compat.v1.image.resize_images(_decode(data), SIZE),
+    "normalised": (
+        lambda data: (tf.image.resize(tf.image.convert_image_dtype(_decode(data), tf.float32), SIZE) - 0.5) / 0.25),
+    "one channel, and the bytes": lambda data: (tf.image.resize(tf.io.decode_jpeg(data, channels=1), SIZE), data),
+    "random behind it": (
+        lambda data: tf.image.random_flip_left_right(tf.image.resize(_decode(data), SIZE)) + tf.random.uniform([])),
+}  # fmt: skip
+NO: dict[str, tuple[Function, str]] = {
+    "too large": (lambda data: tf.image.resize(_decode(data), (48, 71)), "1.8 times as large"),
+    "its size": (lambda data: (tf.image.resize(_decode(data), SIZE), tf.shape(_decode(data))), "decodes 2 images"),
+    "its shape given on": (decoded(lambda x: (tf.image.resize(x, SIZE), tf.shape(x))), "uses the size of the image"),
+    "proportions kept": (lambda data: tf.image.resize(_decode(data), SIZE, preserve_aspect_ratio=True), "not fixed"),
+    "padded": (lambda data: tf.image.resize_with_pad(_decode(data), *SIZE), "not fixed"),
+    "cropped": (lambda data: _decode(data)[:40, :40], "uses the whole image"),
+    "given on": (_decode, "returns the whole image"),
+    "used twice": (decoded(lambda x: (tf.image.resize(x, SIZE), tf.image.resize(x, (8, 8)))), "is used by"),
+    "turned first": (lambda data: tf.image.resize(tf.transpose(_decode(data), [1, 0, 2]), SIZE), "Transpose"),
+    "a mean first": (
+        decoded(lambda x: tf.image.resize(tf.cast(x, tf.float32) - tf.reduce_mean(tf.cast(x, tf.float32)), SIZE)),
+        "is used by"),
+    "a scale already": (lambda data: tf.image.resize(_decode(data, ratio=2), (20, 20)), "smaller scale"),
+    "cut off images": (lambda data: tf.image.resize(_decode(data, try_recover_truncated=True), SIZE), "truncated"),
+    "any format": (lambda data: tf.image.resize(tf.io.decode_png(data), SIZE), "nobody asks"),
+}  # fmt: skip
+
+
+def _scaled(function: Function, images: list[bytes] = PHOTOS) -> tuple[live.LivePipeline, ScaledDecoding]:
+    source = live.read(tf.data.Dataset.from_tensor_slices(images).map(function).prefetch(1))
+    return source, decode_and_crop.probe_scale(source, source.pipeline["n1"])
+
+
+@pytest.mark.parametrize("name", YES)
+def test_scaled_images_differ_slightly(name: str) -> None:
+    source, found = _scaled(YES[name])
+    assert found.why_not == "" and found.ratio == 2 and found.seen == "15 elements: all"
+    assert 0 < found.mean_apart < 0.03 and found.mean_apart < found.most_apart < 0.6
+    smaller = tf.data.Dataset.from_tensor_slices(PHOTOS).map(
+        decode_and_crop.decode_at_scale(source.datasets["n1"]._map_func, found.ratio).function
+    )
+    assert len(list(smaller)) == len(PHOTOS)
+
+
+@pytest.mark.parametrize(("function", "reason"), NO.values(), ids=NO)
+def test_function_that_needs_full_resolution_is_refused(function: Function, reason: str) -> None:
+    source = live.read(tf.data.Dataset.from_tensor_slices(PHOTOS).map(function))
+    told = decode_and_crop.annotate_scales(source, source.pipeline)["n1"].function
+    assert told is not None
+    if reason == "nobody asks":
+        assert told.shrinking is None
+    else:
+        assert told.shrinking is not None and reason in told.shrinking.why_not, told.shrinking
+
+
+def test_scale_is_limited_by_the_smallest_image() -> None:
+    resize = lambda size: lambda data: tf.image.resize(_decode(data), size)  # noqa: E731
+    assert _scaled(resize((24, 31)))[1].ratio == 4
+    assert _scaled(resize((12, 15)))[1].ratio == 8
+    assert "0.8 times as large" in _scaled(resize((24, 31)), [*PHOTOS, photo("4:2:0", 20, 90)])[1].why_not
+
+
+def test_large_differences_and_other_formats_are_refused() -> None:
+    found = _scaled(YES["bilinear"], [*PHOTOS, png(99, 99)])[1]
+    assert "1 of the 16 elements examined are not JPEGs" in found.why_not
+    stripes = np.zeros((96, 96, 3), np.uint8)
+    stripes[:, ::2] = 255
+    data = tf.io.encode_jpeg(stripes, quality=95, chroma_downsampling=False).numpy()
+    assert "of the greatest value apart on average" in _scaled(YES["nearest"], [data])[1].why_not
+
+
+def test_default_dct_method_is_the_fast_one() -> None:
+    """TensorFlow uses the fast method unless the script names one: there is nothing to propose."""
+    given, fast, accurate = (
+        [_decode(data, dct_method=method).numpy() for data in PHOTOS]
+        for method in ("", "INTEGER_FAST", "INTEGER_ACCURATE")
+    )
+    assert all(map(np.array_equal, given, fast)) and not all(map(np.array_equal, given, accurate))
+
+
+def test_saved_share_is_measured_for_shrinkable_maps_only() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices([photo("4:2:0", 640, 640, seed=1)] * 4).map(YES["bilinear"])
+    source = live.read(dataset.map(lambda image: image * 2.0).batch(2))
+    told = decode_and_crop.annotate_scales(source, source.pipeline)
+    shares = measure_shares(source, told, seconds=60)
+    assert shares.keys() == {"n1"} and 0 < shares["n1"].shrinking < 1

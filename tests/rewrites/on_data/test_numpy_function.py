@@ -55,10 +55,6 @@ def _twice(vector: Any) -> Any:
     return least, tf.py_function(lambda x: x.numpy()[::-1], [vector], tf.int64)
 
 
-def _beyond(vector: Any) -> Any:
-    return 250 + len(vector.numpy()) * 3, 2.5
-
-
 CASES: dict[str, tuple[Function, Function]] = {
     "strings and numbers": (lines, lambda line: tf.py_function(_split, [line], [tf.string, tf.int32])),
     "several arguments; floats and a bool": (
@@ -67,7 +63,7 @@ CASES: dict[str, tuple[Function, Function]] = {
     "a method": (lines, lambda line: tf.py_function(_Encoder().encode, [line], (tf.int32, tf.int64))),
     "two lambdas": (vectors, _twice),
     "a whole number that does not fit, more than declared": (
-        vectors, lambda vector: tf.py_function(_beyond, [vector], tf.uint8)),
+        vectors, lambda vector: tf.py_function(lambda x: (250 + len(x.numpy()) * 3, 2.5), [vector], tf.uint8)),
 }  # fmt: skip
 
 
@@ -94,14 +90,6 @@ def _shadowed(x: Any) -> Any:
     return [(lambda x: x)(one) for one in x.numpy()]
 
 
-def _plain(x: Any) -> Any:
-    return x.numpy()
-
-
-def _in_a_branch(vector: Any) -> Any:
-    return tf.cond(tf.size(vector) > 1, lambda: tf.py_function(_plain, [vector], tf.int64), lambda: tf.identity(vector))
-
-
 def _call(python: Function) -> Function:
     return lambda vector: tf.py_function(python, [vector], tf.int64)
 
@@ -118,7 +106,10 @@ NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
     "another meaning in a lambda": (_call(_shadowed), "needs x as a tensor"),
     "of a library": (_call(np.asarray), "no plain function"),
     "a partial": (_call(functools.partial(_with_default, more=2)), "no plain function"),
-    "in a branch": (_in_a_branch, "inside a branch"),
+    "in a branch": (
+        lambda x: tf.cond(tf.size(x) > 1, lambda: _call(lambda x: x.numpy())(x), lambda: tf.identity(x)),
+        "inside a branch",
+    ),
 }
 
 
@@ -189,13 +180,6 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
             "words, number = numpy_call(python, inp=[line, 3], Tout=[tf.string, tf.int64])",
             "isinstance(value, numpy.ndarray)",
         )),
-    "whole numbers that do not fit": ("""
-        import tensorflow as tf
-        from tests.rewrites.on_data.test_numpy_function import vectors
-        def python(vector):
-            return 250 + len(vector.numpy()) * 3
-        ds = vectors().map(lambda vector: tf.py_function(python, [vector], tf.uint8))
-        """, ("return 250 + len(vector) * 3",)),
     "lambdas, without NumPy": ("""
         import tensorflow
         from tests.rewrites.on_data.test_numpy_function import vectors

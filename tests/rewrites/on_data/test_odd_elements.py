@@ -44,9 +44,6 @@ ODD: dict[str, Callable[[], Any]] = {
     "ragged": lambda: _numbers().map(lambda x: tf.ragged.range(tf.stack([x, x + 1]))).batch(4).map(lambda r: r * 2),
     "sparse": lambda: _numbers().map(lambda x: tf.sparse.from_dense(tf.range(x))).map(lambda s: s * 2).batch(4),
     "a type of one's own": lambda: _numbers().map(lambda x: Pair(x, -x)).map(lambda p: Pair(p.a * 2, p.b)).batch(4),
-    "quantised": lambda: (
-        _numbers().map(lambda x: tf.quantization.quantize([1.0, 2.0], 0.0, 3.0, tf.quint8)[0]).batch(4)
-    ),
     "no elements": lambda: (
         tf.data.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32)).map(lambda x: x + 1).batch(4)
     ),

@@ -67,11 +67,6 @@ def _asserted(x: Any) -> Any:
     return fill(x, 6)
 
 
-def _only_checked(features: Any, label: Any) -> Any:
-    tokens = tf.ensure_shape(features["tokens"], [4])
-    return {"one": tf.pad(features["one"], [[0, 1]]), "tokens": tokens}, label
-
-
 DOES_MORE: dict[str, tuple[Function, Function, str]] = {
     "in front": (sequences, lambda x: tf.ensure_shape(tf.pad(x, [[6 - tf.size(x), 0]]), [6]), "in front of the values"),
     "by ones": (sequences, lambda x: fill(x, 6, constant_values=1), "with another value than zero"),
@@ -93,7 +88,6 @@ DOES_MORE: dict[str, tuple[Function, Function, str]] = {
         pairs, lambda features, label: ({"one": features["one"], "tokens": tf.pad(features["one"], [[0, 4]])}, label),
         "does more than pad"),
     "another structure": (pairs, lambda of, label: (fill(of["tokens"], 6), label), "another structure"),
-    "a component that is checked and not padded": (pairs, _only_checked, "does not fill up"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`filter-early`, `split-early` and `shard-early` on real elements: proposed moves are equal, other moves are not."""
+"""Operators that move upstream, or have no effect, on real elements: what is proposed is equal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Move, Plan, Rewrite, Safety, apply_edits
+from pipetune import tensorflow_private
+from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.pipeline import passes_components
 from pipetune.pipelines import live
 from pipetune.probes import batches
-from pipetune.rewrites import reorder
+from pipetune.rewrites import drop_no_op, reorder, shuffle_repeat
 from pipetune.rewrites.rule import Rule
-from pipetune.source.emit import emit
-from pipetune.worker.verification import first_difference
-from tests.rewrites.on_data.patching import check_equal, check_patch, compared, proposed, rerun, script
+from tests.rewrites.on_data.patching import check_equal, check_patch, compared, proposed, script
 
 FILTER, SPLIT, SHARD = reorder.FILTER_EARLY_RULE, reorder.SPLIT_EARLY_RULE, reorder.SHARD_EARLY_RULE
 
@@ -95,15 +95,6 @@ def test_proposed_move_returns_equal_elements(rule: Rule, make: Make, operators:
     assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite).epochs == 3
 
 
-def counted() -> Any:
-    counter = tf.Variable(0, dtype=tf.int64)
-    return numbers(6).map(lambda _: counter.assign_add(1)).skip(3)
-
-
-def third(x: Any) -> Any:
-    return x % 3 == 0
-
-
 def drawn(x: Any) -> Any:
     return tf.cast(x, tf.float32) + tf.random.uniform([])
 
@@ -123,60 +114,8 @@ def test_draws_of_the_map_meet_different_elements_of_the_same_distribution(rule:
     assert not compared(source, rewrite.edits, Safety.EXACT).equal
 
 
-WRONG: dict[str, Make] = {
-    "skip and a function that counts": counted,
-    "take and a filter": lambda: numbers().filter(third).take(3),
-    "shard and a filter": lambda: numbers().filter(third).shard(3, 0),
-    "skip and a shuffle": lambda: numbers().shuffle(30, seed=1).skip(9),
-    "take and a shuffle": lambda: numbers().shuffle(30).take(9),
-    "skip and a batch": lambda: numbers().batch(4).skip(3),
-    "shard and a batch": lambda: numbers().batch(4).shard(2, 1),
-    "take and a repeat": lambda: numbers().repeat(2).take(40),
-    "skip and numbers given": lambda: numbers().enumerate().skip(3),
-    "skip and many of one": lambda: numbers().flat_map(lambda x: tf.data.Dataset.range(x)).skip(3),
-    "shard and an interleave": (
-        lambda: numbers().interleave(lambda x: tf.data.Dataset.range(x, x + 3), cycle_length=2).shard(2, 1)),
-    "skip and a count that is checked": (
-        lambda: numbers().apply(tf.data.experimental.assert_cardinality(30)).map(lambda x: x + 1).skip(3)),
-    "filter and a map whose result it reads": lambda: numbers().map(lambda x: x * 3).filter(lambda x: x < 30),
-    "filter and a random map": (
-        lambda: numbers().map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64)).filter(lambda x: x < 20)),
-    "filter and a shuffle": lambda: numbers().shuffle(9, seed=2).filter(third),
-    "filter and a take": lambda: numbers().take(9).filter(third),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_move_without_a_proposal_changes_elements(name: str) -> None:
-    source = live.read(WRONG[name]())
-    for rule in (FILTER, SPLIT, SHARD):
-        rewrites = found(rule, source)[1]
-        assert all(edit.after != "n0" for one in rewrites for edit in one.edits if isinstance(edit, Move))
-    node = next(one for one in source.pipeline if one.op == name.split()[0])
-    assert not compared(source, [Move(node.id, "n0")], Safety.EXACT).equal
-
-
-def of_two(x: Any, y: Any) -> Any:
-    x.set_shape([2])
-    return x, y
-
-
 def two_labels() -> Any:
     return tf.data.Dataset.from_tensor_slices((_LABELS, _LABELS[::-1].copy()))
-
-
-def shaped_by_the_map() -> Any:
-    rows = [([1, 2], 3), ([3, 4], 5)]
-    spec = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([], tf.int64))
-    dataset = tf.data.Dataset.from_generator(lambda: iter(rows), output_signature=spec)
-    return dataset.map(of_two).filter(lambda x, y: y < (4 if x.shape[0] == 2 else 9))
-
-
-def late_bound() -> Any:
-    limit = 5
-    dataset = photos().map(decoded).filter(lambda image, label: label < limit)
-    limit = 7
-    return dataset
 
 
 REFUSED: dict[str, tuple[Make, str]] = {
@@ -189,8 +128,6 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "as many as it gets": (
         lambda: two_labels().map(lambda x, y: (x, y, x + y)).filter(lambda *row: len(row) < 3 or row[0] < 5),
         "something different"),
-    "a shape that the map sets": (shaped_by_the_map, "something different"),
-    "a late-bound value": (late_bound, "something different"),
     # These cannot be called there.
     "other names": (lambda: numbers(40).map(lambda x: {"x": x}).filter(lambda d: d["x"] < 9), "cannot be called there"),
     "other arity": (lambda: numbers(40).map(lambda x: (x, x * 2)).filter(lambda x, y: x < 9), "cannot be called there"),
@@ -209,22 +146,126 @@ def test_unsuitable_predicate_is_refused(make: Make, why: str) -> None:
     assert rewrites == []
 
 
+# -- operators without an effect
+
+_OFF = tf.data.Options()
+_OFF.experimental_optimization.noop_elimination = False
+
+
+def rows() -> Any:
+    return tf.data.Dataset.from_tensor_slices((np.arange(60).reshape(30, 2), {"y": np.arange(30), "x": np.ones(30)}))
+
+
+def pairs() -> Any:
+    return tf.data.Dataset.zip((numbers(), numbers().skip(1)))
+
+
+NO_OPS: dict[str, Callable[[], Any]] = {
+    "a map that gives what it gets": lambda: numbers().map(lambda x: x),
+    "of several components": lambda: rows().map(lambda *parts: parts),
+    "through copies": lambda: rows().map(lambda a, d: (tf.identity(a), {**d})),
+    "take of all": lambda: numbers().take(-1),
+    "skip of none": lambda: numbers().skip(0),
+    "one epoch": lambda: numbers().repeat(1),
+    "one shard": lambda: numbers().shard(1, 0),
+}
+
+RESTRUCTURED = {"in another structure": lambda: rows().map(lambda a, d: {"a": a, "b": d["x"], "c": d["y"]})}
+"""What TensorFlow removes, too: its graph knows components alone, in the order of `tf.nest.flatten`."""
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("name", NO_OPS)
+def test_no_op_is_removed(name: str) -> None:
+    dataset = NO_OPS[name]().batch(4)
+    assert found(drop_no_op.RULE, dataset)[1] == []  # TensorFlow does it
+    source, (rewrite,) = found(drop_no_op.RULE, dataset.with_options(_OFF))
+    assert len(apply_edits(source.pipeline, rewrite.edits).nodes) == len(source.pipeline.nodes) - 1
+    assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite, elements=30)
+
+
+@pytest.mark.parametrize("name", [*NO_OPS, *RESTRUCTURED])
+def test_tensorflow_removes_the_same_no_ops(name: str) -> None:
+    dataset = (NO_OPS | RESTRUCTURED)[name]()
+    source = live.read(dataset)
+    assert passes_components(source.pipeline.output)
+    assert source.pipeline.has_no_effect(source.pipeline.output) is (name in NO_OPS)
+    before, after = (
+        [node.op for node in tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(one)).node]
+        for one in (dataset, tensorflow_private.with_graph_passes(dataset, ("noop_elimination",), autotune=True))
+    )
+    kind = dataset.__class__.__name__.strip("_").removesuffix("Dataset")
+    assert any(op.startswith(kind) for op in before)
+    assert not any(op.startswith(kind) for op in after)
+
+
+def shaped(x: Any) -> Any:
+    x.set_shape([2])
+    return x
+
+
+def counted(x: Any) -> Any:
+    _COUNTER.assign_add(1)
+    return x
+
+
+_COUNTER = tf.Variable(0)
+
+NO_NO_OPS: dict[str, Callable[[], Any]] = {
+    "sets a shape": lambda: numbers().batch(2).map(shaped),
+    "checks a shape": lambda: numbers().batch(2).map(lambda x: tf.ensure_shape(x, [None])),
+    "prints": lambda: numbers().map(lambda x: (tf.print(x), x)[1]),
+    "asserts": lambda: numbers().map(lambda x: (tf.debugging.assert_less(x, tf.constant(99, tf.int64)), x)[1]),
+    "counts": lambda: numbers().map(counted),
+    "draws": lambda: numbers().map(lambda x: (tf.random.uniform([]), x)[1]),
+    "runs Python": lambda: numbers().map(lambda x: tf.py_function(lambda y: y, [x], tf.int64)),
+    "casts to what it is": lambda: numbers().map(lambda x: x + 0),
+    "other structure": lambda: rows().map(lambda a, d: (a, d["x"], d["y"])),
+    "other names": lambda: rows().map(lambda a, d: (a, {"z": d["x"], "y": d["y"]})),
+    "names exchanged": lambda: rows().map(lambda a, d: (a, {"y": tf.cast(d["x"], tf.int64), "x": d["x"]})),
+    "places exchanged": lambda: pairs().map(lambda a, b: (b, a)),
+    "one of two": lambda: pairs().map(lambda a, b: a),
+    "one twice": lambda: pairs().map(lambda a, b: (a, a)),
+    "a list of it": lambda: numbers().map(lambda x: [x]),
+    "a batch of it": lambda: numbers().batch(1),
+    "batches in batches": lambda: numbers().batch(2).batch(3),
+    "a filter of all": lambda: numbers().filter(lambda x: True),
+    "a shuffle of one": lambda: numbers().shuffle(1),
+}
+
+
+@pytest.mark.parametrize("name", NO_NO_OPS)
+def test_operator_with_an_effect_is_kept(name: str) -> None:
+    assert found(drop_no_op.RULE, NO_NO_OPS[name]().with_options(_OFF))[1] == []
+
+
+REPEATS: dict[str, tuple[Callable[[], Any], int]] = {
+    "finite": (lambda: numbers().repeat(2).repeat(3).batch(7), 6),
+    "drawn in each": (lambda: numbers().map(lambda x: (x, tf.random.uniform([]))).repeat(2).repeat(2).batch(7), 4),
+    "endlessly": (lambda: numbers().repeat(2).repeat().shuffle(9).batch(7), -1),
+}  # fmt: skip
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("make", "count"), REPEATS.values(), ids=REPEATS)
+def test_merged_repeats_return_the_same_epochs(make: Callable[[], Any], count: int) -> None:
+    source, (rewrite,) = found(shuffle_repeat.MERGE_REPEATS_RULE, make())
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.argument("count") for node in edited if node.op == "repeat"] == [count]
+    assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite, elements=30)
+
+
+def test_repeats_after_a_shuffle_are_not_merged() -> None:
+    """Merging them changes the orders of a whole second iteration."""
+    twice, again, once = (numbers().shuffle(9, seed=3).repeat(count) for count in (2, 2, 6))
+    drawn = [[[int(x) for x in dataset] for _ in range(2)] for dataset in (twice.repeat(3), again.repeat(3), once)]
+    assert drawn[0] == drawn[1] and drawn[0][0] == drawn[2][0] and drawn[0][1] != drawn[2][1]
+    source, rewrites = found(shuffle_repeat.MERGE_REPEATS_RULE, twice.repeat(3))
+    assert rewrites == []
+    assert not compared(source, [Remove("n3"), SetArgument("n2", "count", 6)], Safety.EXACT, elements=30).equal
+
+
 CASES: dict[str, tuple[Rule, str, str]] = {
-    "in a chain": (SPLIT, """
-        FIRST = 7
-        def scale(x):
-            return tf.cast(x, tf.float32) / 255.0
-        ds = (
-            tf.data.Dataset.range(30)
-            .map(scale, num_parallel_calls=2)  # slow
-            .skip(FIRST)  # the rest is for validation
-            .batch(4)
-        )
-        """,
-        "    tf.data.Dataset.range(30)\n"
-        "    .skip(FIRST)  # the rest is for validation\n"
-        "    .map(scale, num_parallel_calls=2)  # slow\n"
-        "    .batch(4)\n"),
     "a worker's part": (SHARD, """
         WORKERS, WORKER = 3, 1
         ds = tf.data.Dataset.range(30).map(lambda x: x * 2).skip(2).shard(WORKERS, index=WORKER).batch(4)
@@ -237,6 +278,15 @@ CASES: dict[str, tuple[Rule, str, str]] = {
         ds = ds.filter(lambda x, y: y < 3)
         ds = ds.batch(4)
         """, "ds = ds.filter(lambda x, y: y < 3)\nds = ds.map(scale)  # every row\nds = ds.batch(4)\n"),
+    "repeats": (
+        shuffle_repeat.MERGE_REPEATS_RULE, "ds = tf.data.Dataset.range(30).repeat(2).repeat(count=3).batch(4)",
+        "ds = tf.data.Dataset.range(30).repeat(6).batch(4)"),
+    "a map that gives what it gets": (
+        drop_no_op.RULE,
+        "options = tf.data.Options()\noptions.experimental_optimization.noop_elimination = False\n"
+        "ds = tf.data.Dataset.range(30).map(lambda x: x).batch(4).with_options(options)",
+        "ds = tf.data.Dataset.range(30).batch(4).with_options(options)",
+    ),
 }  # fmt: skip
 
 
@@ -246,25 +296,3 @@ def test_patched_source_builds_planned_pipeline(rule: Rule, text: str, expected:
     sample = script(tmp_path, text)
     source, (rewrite,) = found(rule, sample.run().ds)
     check_patch(sample, source, rewrite, expected=expected, elements=30)
-
-
-@pytest.mark.parametrize("made", ["range(30)", "from_tensor_slices(list(range(30)))", "Lines"])
-def test_split_shared_by_two_datasets_gets_a_map_of_its_own(made: str, tmp_path: Path) -> None:
-    lines = tmp_path / "lines"
-    lines.write_text("".join(f"{number}\n" for number in range(30)))
-    made = f"tf.data.TextLineDataset({str(lines)!r})" if made == "Lines" else f"tf.data.Dataset.{made}"
-    text = f"""
-        every = {made}.map(lambda x: tf.stack([x, x]))
-        ds = every.skip(20).batch(4)
-        other = every.take(20).batch(4)
-        """
-    sample = script(tmp_path, text)
-    module = sample.run()
-    source, (rewrite,) = found(SPLIT, module.ds)
-    other = live.read(module.other)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)), other_pipelines=[other.pipeline])
-    assert emission.not_covered == ()
-    patched = rerun(sample, emission.files[str(sample.file)][1])
-    assert first_difference(live.read(patched.ds).pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
-    assert first_difference(live.read(patched.other).pipeline, other.pipeline) == ""
-    assert [x.numpy().tolist() for x in patched.ds] == [x.numpy().tolist() for x in module.ds]

@@ -1,8 +1,10 @@
-"""Functions on batches: which are shown to treat each row by itself, and which are refused."""
+"""Functions on batches: which are shown to treat each row by itself, or to parse it, and which are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,14 @@ import scipy.stats
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.edits import Edit, Move, ReplaceFunction, Safety
+from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import BatchedCall, FunctionVariant
+from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import live
 from pipetune.probes import batches
+from pipetune.rewrites.batch_first import is_parser
 from tests.default_run import cases
-from tests.rewrites.on_data.patching import check_proven, compared
+from tests.rewrites.on_data.patching import check_patch, check_proven, compared, script
 
 ROWS = 21
 
@@ -51,13 +55,9 @@ BY_ROW: dict[str, tuple[Any, Function]] = {
     "two components": ((_VECTORS, _SCALARS), lambda x, y: (x * 2.0, tf.one_hot(y, 5))),
     "a dictionary": ({"a": _VECTORS, "b": _SCALARS}, lambda d: {"c": d["a"] + 1.0, "d": d["b"]}),
     "resize": (_IMAGES, lambda x: tf.image.resize(x, [7, 9])),
-    "the last channel": (_IMAGES, lambda x: x[..., 0]),
     "looked up": (_SCALARS, lambda i: tf.gather(_TABLE, i)),
-    "text hashed": (_WORDS, lambda w: tf.strings.to_hash_bucket_fast(w, 50)),
-    "sorted": (_VECTORS, lambda x: tf.sort(x)),
     "a cast that fits": (_VECTORS, lambda x: tf.cast(tf.clip_by_value(x * 9.0, 0.0, 255.0), tf.uint8)),
     "another traced function inside": (_VECTORS, tf.function(lambda x: x * 2.0)),
-    "cropped": (_IMAGES, lambda x: tf.image.resize(tf.image.crop_to_bounding_box(x, 1, 0, 3, 3), [4, 5])),
 }
 
 INEXACT: dict[str, tuple[Any, Function, str]] = {
@@ -75,7 +75,6 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "mean over everything": (_VECTORS, lambda x: x - tf.reduce_mean(x), "would mix the rows of a batch (Mean)"),
     "greatest of the first axis": (_SQUARES, lambda x: tf.reduce_max(x, axis=0), "shapes or dtypes"),
     "first axis kept": (_SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "would mix the rows of a batch (Max)"),
-    "flipped first axis": (_SQUARES, lambda x: tf.reverse(x, [0]), "would mix the rows of a batch (ReverseV2)"),
     "flipped image": (_IMAGES[:, :, :, 0], lambda x: x[::-1], "would mix the rows of a batch (StridedSlice)"),
     "sorted along the first axis": (_SQUARES, lambda x: tf.sort(x, axis=0), "something different|mix"),
     "running sum": (_VECTORS, lambda x: tf.cumsum(x), "would mix the rows of a batch (Cumsum)"),
@@ -95,7 +94,6 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "as much of a constant as the first axis is long": (
         _SQUARES, lambda x: x + tf.slice(_SQUARES[0], [0, 0], [tf.shape(x)[0], 4]), "depends on the number of rows"),
     "joined in front": (_VECTORS, lambda x: tf.concat([x, x], axis=0), "shapes or dtypes"),
-    "split and joined in front": (_SQUARES, lambda x: tf.concat(tf.split(x, 2, axis=0)[::-1], axis=0), ""),
     "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or dtypes"),
     "reshaped and back": (_SQUARES, lambda x: tf.reshape(tf.reshape(x, [-1]), tf.shape(x)), "mix the rows"),
     "cast that may not fit": (_VECTORS, lambda x: tf.cast(tf.abs(x) * 9.0, tf.uint8), "may not fit"),
@@ -273,7 +271,6 @@ NOT_DRAWN: dict[str, tuple[Any, Function]] = {
         _VECTORS, lambda x: tf.cond(tf.random.uniform([]) < 0.5, lambda: x + tf.random.uniform([]), lambda: x)),
     "a branch that is an if of Python": (_VECTORS, _reversed_half_of_the_time),  # `vectorized_map` converts none
     "last bits that differ": (_VECTORS, lambda x: tf.exp(x) * tf.random.uniform([6])),
-    "brightness, where three numbers are added": (_SQUARES, lambda x: tf.image.random_brightness(x[..., None], 0.2)),
     "a shuffle of the element": (_VECTORS, tf.random.shuffle),
     "draws of another kind": (_VECTORS, lambda x: x + tf.random.gamma([6], 2.0)),
     "draws of a generator": (_VECTORS, lambda x: x + _GENERATOR.normal([6])),
@@ -332,3 +329,221 @@ def test_function_is_probed_for_the_nearest_batch_downstream() -> None:
     told = batches.annotate_batches(source, source.pipeline)[node.id].function
     assert told is not None and told.on_batches == batches.probe(source, node, first)
     assert told.on_batches != batches.probe(source, node, second)
+
+
+# -- functions that parse
+
+
+def _example(number: int) -> bytes:
+    example = tf.train.Example()
+    feature = example.features.feature
+    feature["label"].int64_list.value.append(number % 5)
+    feature["pixels"].float_list.value.extend([number / 7, number / 3, 1.0])
+    feature["words"].int64_list.value.extend(range(number % 4))
+    feature["raw"].bytes_list.value.append(bytes([number, 1, 2, 3]))
+    return example.SerializeToString()
+
+
+EXAMPLES = [_example(number) for number in range(23)]
+LINES = [f"{number},{number / 8},name {number}" for number in range(23)]
+DENSE = {
+    "label": tf.io.FixedLenFeature([], tf.int64),
+    "pixels": tf.io.FixedLenFeature([3], tf.float32),
+    "missing": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+}
+SPARSE = {"words": tf.io.VarLenFeature(tf.int64), "label": tf.io.FixedLenFeature([], tf.int64)}
+RAW = {"raw": tf.io.FixedLenFeature([], tf.string)}
+
+
+def _parsed(line: Any, *features: dict[str, Any]) -> Any:
+    return tf.io.parse_single_example(line, {name: one for some in features for name, one in some.items()})
+
+
+def _picture(line: Any) -> Any:
+    found = _parsed(line, DENSE)
+    return found["pixels"] * 2.0, tf.one_hot(found["label"], 5)
+
+
+def _csv(line: Any) -> Any:
+    number, value, name = tf.io.decode_csv(line, [[0], [0.0], [""]])
+    return {"number": number, "value": value * 2.0}, tf.strings.upper(name)
+
+
+def _taken_apart(record: Any) -> Any:
+    numbers = tf.io.decode_raw(record, tf.uint8)
+    image, rest = tf.split(numbers, [6, 2])
+    return {"image": tf.reshape(image, [2, 3]), "label": rest[0]}, rest[1]
+
+
+def _scaled_twice(record: Any) -> Any:
+    numbers = tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32) * 0.3
+    return tf.reshape(numbers * 0.7, [2, 4])
+
+
+def _rounded(record: Any) -> Any:
+    numbers = tf.exp(tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32) / 50.0)
+    return tf.floor(tf.reshape(numbers, [2, 4]))
+
+
+def _beside_its_text(record: Any) -> Any:
+    numbers = tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32)
+    size = tf.strings.length(record)
+    first, _ = tf.split(numbers, [2, 6])
+    return tf.exp(first), record, size
+
+
+def _square(found: Any) -> Any:
+    return tf.reshape(tf.io.decode_raw(found["raw"], tf.uint8), [2, 2])
+
+
+def _bytes_of_an_example(line: Any) -> Any:
+    found = _parsed(line, RAW, DENSE)
+    return tf.cast(_square(found), tf.float32) / 255.0, found["label"], found["pixels"]
+
+
+def _bytes_beside_words(line: Any) -> Any:
+    found = _parsed(line, RAW, SPARSE)
+    return _square(found), tf.sparse.to_dense(found["words"])
+
+
+RAW_NUMBERS = [bytes(range(number, number + 8)) for number in range(23)]
+PARSERS: dict[str, tuple[list[Any], Function, FunctionVariant]] = {
+    "dense features and arithmetic": (EXAMPLES, _picture, FunctionVariant.VECTORIZED),
+    "a lambda": (EXAMPLES, lambda line: _parsed(line, DENSE)["label"], FunctionVariant.VECTORIZED),
+    "sparse features": (EXAMPLES, lambda line: _parsed(line, SPARSE), FunctionVariant.PARSING),
+    "csv": (LINES, _csv, FunctionVariant.ON_BATCHES),
+    "raw bytes": (
+        RAW_NUMBERS, lambda line: tf.cast(tf.io.decode_raw(line, tf.uint8, fixed_length=8), tf.float32),
+        FunctionVariant.ON_BATCHES),
+    "replaced text": (LINES, lambda line: tf.strings.regex_replace(line, "[0-9]+", "#"), FunctionVariant.ON_BATCHES),
+}  # fmt: skip
+
+
+def _asked_parser(elements: list[Any], function: Function) -> tuple[Any, BatchedCall]:
+    source = live.read(tf.data.Dataset.from_tensor_slices(elements).map(function).batch(4))
+    node, batch = (next(one for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+    assert is_parser(node)
+    return source, batches.probe(source, node, batch)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(("elements", "function", "form"), PARSERS.values(), ids=PARSERS)
+def test_parsing_a_batch_is_equal(elements: list[Any], function: Function, form: FunctionVariant) -> None:
+    source, found = _asked_parser(elements, function)
+    assert (found.why_not, found.form, found.inexact) == ("", form, ())
+    node, batch = (next(one.id for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+    check_proven(source, (Move(node, batch), ReplaceFunction(node, found.form, found.digest)), elements=23)
+
+
+IN_TWO: dict[str, tuple[list[Any], Function, int | None, int, tuple[str, ...]]] = {
+    "raw bytes taken apart": (RAW_NUMBERS, _taken_apart, 1, 1, ()),
+    "the bytes of an example": (EXAMPLES, _bytes_of_an_example, None, 3, ()),
+    "products that TensorFlow makes one of, but not across the cut": (RAW_NUMBERS, _scaled_twice, 1, 1, ("Mul",)),
+    "the text handed on, an op that is not bit-equal": (RAW_NUMBERS, _beside_its_text, 2, 3, ("Exp",)),
+}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", IN_TWO)
+def test_parsing_head_runs_on_batches_and_tail_is_vectorized(name: str) -> None:
+    elements, function, statement, handed, inexact = IN_TWO[name]
+    source, found = _asked_parser(elements, function)
+    assert (found.why_not, found.form, found.inexact) == ("", FunctionVariant.VECTORIZED, inexact)
+    assert found.cut is not None and (found.cut.statement, found.cut.handed) == (statement, handed)
+    check_proven(source, in_two(found), Safety.APPROXIMATE if inexact else Safety.EXACT, elements=23)
+
+
+def in_two(found: BatchedCall) -> tuple[Edit, ...]:
+    assert found.cut is not None
+    split = SplitFunction("n1", found.cut)
+    first = ReplaceFunction(split.head, found.cut.head_on_batches, found.cut.head)
+    rest = ReplaceFunction("n1", found.form, found.digest)
+    return (split, Move("n1", "n2"), rest, Move(split.head, "n2"), first)
+
+
+def test_both_parts_are_timed_on_a_batch() -> None:
+    source = live.read(tf.data.Dataset.from_tensor_slices(RAW_NUMBERS).map(_taken_apart).batch(4))
+    told = batches.annotate_batches(source, source.pipeline)
+    assert measure_batch_costs(source, told, seconds=60)["n1"] > 0
+
+
+def test_patched_source_splits_after_parsing(tmp_path: Path) -> None:
+    text = """
+        RECORDS = [bytes(range(number, number + 8)) for number in range(23)]
+        def split(record):
+            numbers = tf.io.decode_raw(record, tf.uint8)
+            image, label = tf.split(numbers, [7, 1])
+            return {"image": image}, label[0]
+        ds = tf.data.Dataset.from_tensor_slices(RECORDS)
+        ds = ds.map(split, num_parallel_calls=2)
+        ds = ds.shuffle(5, seed=1)
+        ds = ds.batch(4)
+        ds = ds.prefetch(1)
+        """
+    sample = script(tmp_path, text)
+    source = live.read(sample.run().ds)
+    found = batches.probe(source, source.pipeline["n1"], source.pipeline["n3"])
+    assert found.cut is not None
+    moved = tuple(replace(edit, after="n3") if isinstance(edit, Move) else edit for edit in in_two(found))
+    rewrite = Rewrite("parse-batches", "n1", Safety.EXACT, moved, "x.")
+    expected = (
+        "ds = ds.batch(4)\n"
+        "ds = ds.map(split_head, num_parallel_calls=2)\n"
+        "ds = ds.map(lambda batch: tf.vectorized_map(split_tail, batch), num_parallel_calls=2)\n"
+    )
+    check_patch(sample, source, rewrite, expected=expected, elements=23)
+
+
+def test_first_part_that_parses_examples_parses_batches_in_the_patched_source(tmp_path: Path) -> None:
+    text = f"""
+        RECORDS = {EXAMPLES[:9]!r}
+        FEATURES = {{"raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}}
+        def decode(record):
+            found = tf.io.parse_single_example(record, FEATURES)
+            image = tf.io.decode_raw(found["raw"], tf.uint8)
+            image = tf.reshape(image, [2, 2])
+            return image, found["label"]
+        ds = tf.data.Dataset.from_tensor_slices(RECORDS).map(decode).batch(4)
+        """
+    sample = script(tmp_path, text)
+    source = live.read(sample.run().ds)
+    found = batches.probe(source, source.pipeline["n1"], source.pipeline["n2"])
+    expected = (
+        "def decode_head(record):\n"
+        "    found = tf.io.parse_example(record, FEATURES)\n"
+        '    image = tf.io.decode_raw(found["raw"], tf.uint8)\n'
+    )
+    check_patch(sample, source, Rewrite("parse-batches", "n1", Safety.EXACT, in_two(found), "x."), expected=expected)
+
+
+def _sized_for_nothing(line: Any) -> Any:
+    numbers = tf.io.decode_raw(line, tf.uint8)
+    tf.reshape(numbers, [2, 4])
+    return numbers[:3]
+
+
+REFUSED: dict[str, tuple[list[Any], Function]] = {
+    "sparse features made dense": (EXAMPLES, lambda line: tf.sparse.to_dense(_parsed(line, SPARSE)["words"])),
+    "sparse features beside raw bytes": (EXAMPLES, _bytes_beside_words),
+    "images": (EXAMPLES, lambda line: tf.io.decode_png(_parsed(line, RAW)["raw"])),
+    "split text": (LINES, lambda line: tf.strings.split(line, ",")),
+    "tensors": ([tf.io.serialize_tensor(tf.range(3)).numpy()] * 9, lambda line: tf.io.parse_tensor(line, tf.int32)),
+    "raw bytes of any length": (RAW_NUMBERS, lambda line: tf.io.decode_raw(line, tf.uint8)[..., :3]),
+    "raw bytes of any length, taken apart": (RAW_NUMBERS, lambda line: tf.io.decode_raw(line, tf.uint8)[:3]),
+    "raw bytes of any length beside those of one": (
+        RAW_NUMBERS, lambda line: (tf.io.decode_raw(line, tf.uint8)[:3],
+                                   tf.reshape(tf.io.decode_raw(line, tf.uint8)[:4], [2, 2]))),
+    "raw bytes sized by an op that does not run": (RAW_NUMBERS, _sized_for_nothing),
+    "what the first part rounds decides in the second": (RAW_NUMBERS, _rounded),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsuitable_parser_is_refused(name: str) -> None:
+    assert _asked_parser(*REFUSED[name])[1].why_not
+
+
+def test_parse_single_example_is_not_left_patched() -> None:
+    before = tf.io.parse_single_example, tf.compat.v1.io.parse_single_example
+    _asked_parser(*PARSERS["sparse features"][:2])
+    assert (tf.io.parse_single_example, tf.compat.v1.io.parse_single_example) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.pipeline import Pipeline
 from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live
-from pipetune.pipelines.function_splitting import SplittableFunction, first_varying_op
 from pipetune.pipelines.replay import replay
 from pipetune.probes import function_splitting
 from tests.rewrites.on_data.patching import check_patch, compared, script
@@ -80,14 +78,6 @@ def _in_a_branch(image: Any, label: Any) -> Any:
     return image, label
 
 
-_TRACED = tf.function(lambda image: image + tf.random.normal([3]))
-
-
-def _in_a_function_of_tensorflows(image: Any, label: Any) -> Any:
-    image = tf.image.resize(tf.cast(image, tf.float32), [8, 7])
-    return _TRACED(image), label
-
-
 _KEYS = tf.lookup.KeyValueTensorInitializer(tf.range(_COUNT, dtype=tf.int64), tf.range(_COUNT) * 3)
 _TABLE = tf.lookup.StaticHashTable(_KEYS, default_value=-1)
 
@@ -138,7 +128,6 @@ DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
     "a check, a loop, a table, tensors given twice": (_checked, 4, 4),
     "in a branch": (_in_a_branch, 1, 2),
     "in a method": (_Reader().read, 1, 2),
-    "in a traced function": (_in_a_function_of_tensorflows, 1, 2),
 }  # fmt: skip
 
 
@@ -168,20 +157,9 @@ def _python_behind_a_draw(image: Any, label: Any) -> Any:
     return tf.ensure_shape(image, [8, 7, 3]), label
 
 
-@tf.function
-def _traced_python(image: Any) -> Any:
-    return tf.numpy_function(_augment, [image], tf.float32)
-
-
-def _python_in_a_traced_function(image: Any, label: Any) -> Any:
-    image = tf.image.resize(tf.cast(image, tf.float32), [8, 7])
-    return _traced_python(image), label
-
-
 @pytest.mark.parametrize(("function", "kind"), [
     (_numpy, SplitPosition.BEFORE_PYTHON),
     (_python_behind_a_draw, SplitPosition.BEFORE_DRAWS),
-    (_python_in_a_traced_function, SplitPosition.BEFORE_PYTHON),
 ])  # fmt: skip
 def test_head_before_python_is_cached(function: Callable[..., Any], kind: SplitPosition) -> None:
     source, cut = found_cut(images().map(function).shuffle(5).batch(4).prefetch(1))
@@ -216,12 +194,6 @@ def test_seeded_draws_are_kept() -> None:
     epochs = [[image.numpy() for image, _ in source.dataset] for _ in range(2)]
     again = [[image.numpy() for image, _ in edited] for _ in range(2)]
     assert np.array_equal(epochs, again)
-
-
-def test_split_after_a_random_draw_is_rejected() -> None:
-    source, cut = found_cut(images().map(_unseeded).batch(4))
-    late = replace(cut, position=first_varying_op(SplittableFunction(source.datasets["n1"]._map_func))[0] + 1)
-    assert not compared(source, _cached("n1", late), Safety.STATISTICAL, elements=_COUNT).equal
 
 
 def test_function_without_work_before_its_draws_is_refused() -> None:
@@ -308,29 +280,4 @@ def test_patched_source_builds_planned_pipeline(stages: tuple[str, str], tmp_pat
     split, cached = _cached(node, cut)
     rewrite = Rewrite("split-map", node, Safety.STATISTICAL, (split, Move(shuffle, f"head@{node}"), cached), "x.")
     expected = f"    .map(augment_head)\n    .cache()\n    .{_SHUFFLE}\n    .map(augment_tail)\n"
-    check_patch(sample, source, rewrite, expected=expected, elements=15)
-
-
-_HELPERS = """
-def small(x):
-    return tf.image.resize(x, [8, 7])
-
-def flip(y):
-    return tf.image.random_flip_left_right(y)
-
-"""
-
-
-@pytest.mark.parametrize(("given", "call", "head", "tail"), [
-    ("flip(small(x))", "small", "small(x)", "lambda y, i: (flip(y), i)"),
-    ("tf.image.random_crop(tf.image.resize(x, [8, 7]), [5, 5, 3])", "resize", "tf.image.resize(x, [8, 7])",
-        "lambda resize_result, i: (tf.image.random_crop(resize_result, [5, 5, 3]), i)"),
-])  # fmt: skip
-def test_patched_source_splits_behind_a_call(tmp_path: Path, given: str, call: str, head: str, tail: str) -> None:
-    text = SCRIPT.replace("def augment", _HELPERS + "def augment").format(f"map(lambda x, i: ({given}, i))", _SHUFFLE)
-    sample = script(tmp_path, text, above="\n" * (9 + len(call)))
-    source, cut = found_cut(sample.run().ds)
-    assert cut.call == call
-    rewrite = Rewrite("split-map", "n1", Safety.STATISTICAL, tuple(_cached("n1", cut)), "x.")
-    expected = f"    .map(lambda x, i: ({head}, i))\n    .cache()\n    .map({tail})\n"
     check_patch(sample, source, rewrite, expected=expected, elements=15)

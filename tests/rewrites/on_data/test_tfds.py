@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,6 +27,7 @@ from pipetune.pipelines import call_sites, live, resume_points
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites import RuleContext, propose_all
 from pipetune.source.emit import emit
+from tests.rewrites.on_data.patching import Sample, rerun
 
 SHARDS, EACH = 4, 40
 
@@ -108,17 +106,9 @@ def test_tfds_reading_operators_are_recognised(folder: Path) -> None:
     )
 
 
-def test_worker_reads_its_own_files(folder: Path) -> None:
-    context = tf.distribute.InputContext(2, 1, 2)
-    source, found = recorded(lambda: load(folder, read_config=tfds.ReadConfig(input_context=context)))
-    assert found.shard is not None
-    assert {number // EACH for number in ids(source.dataset, SHARDS * EACH)} == {1, 3}
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [{"cycle_length": 2, "block_length": 16, "num_parallel_calls": 2}, {"cycle_length": 16, "block_length": 5}],
-)
+@pytest.mark.parametrize("wanted", [
+    {"cycle_length": 2, "block_length": 16, "num_parallel_calls": 2}, {"cycle_length": 16, "block_length": 5},
+])  # fmt: skip
 @pytest.mark.mission("D3.config")
 def test_rewrite_and_read_config_read_in_the_same_order(folder: Path, wanted: dict[str, int]) -> None:
     source, found = recorded(lambda: load(folder))
@@ -134,26 +124,15 @@ SCRIPT = """
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-def training_dataset(folder):
-    dataset = tfds.load("counted_digits", split="train", data_dir=folder)
-    return dataset.map(lambda example: example["number"]).batch(4)
+ds = tfds.load("counted_digits", split="train", data_dir={folder!r}).map(lambda example: example["number"]).batch(4)
 """
-
-
-def imported(path: Path) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[path.stem] = module
-    specification.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.mission("D3.config")
 def test_patched_call_matches_the_plan(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "digits_script.py"
-    path.write_text(f"{SCRIPT}\ntraining = training_dataset({str(folder)!r})\n")
-    source, found = recorded(lambda: imported(path).training)
+    sample = Sample(tmp_path, SCRIPT.format(folder=str(folder)))
+    source = live.read(sample.run().ds)
+    (found,) = tfds_reads(source.pipeline)
     assert found.decode is not None
     turns = (SetArgument(found.interleave.id, "cycle_length", 3), SetArgument(found.interleave.id, "block_length", 2))
     calls = (SetArgument(found.decode.id, "num_parallel_calls", 2),)
@@ -164,12 +143,9 @@ def test_patched_call_matches_the_plan(folder: Path, tmp_path: Path) -> None:
     emission = emit(source.pipeline, Plan("plan", rewrites))
     assert not emission.not_covered
     (new,) = (text for _, text in emission.files.values())
-    assert (
-        "read_config=tfds.ReadConfig(interleave_cycle_length=3, interleave_block_length=2, "
-        "num_parallel_calls_for_decode=2)"
-    ) in new
-    path.write_text(new)
-    patched, _ = recorded(lambda: imported(path).training)
+    fields = "interleave_cycle_length=3, interleave_block_length=2, num_parallel_calls_for_decode=2"
+    assert f"read_config=tfds.ReadConfig({fields})" in new
+    patched = live.read(rerun(sample, new).ds)
     edited = apply_edits(source.pipeline, Plan("plan", rewrites).edits)
     assert patched.pipeline.identities() == edited.identities()
     order = [batch.tolist() for batch in patched.dataset.as_numpy_iterator()]
