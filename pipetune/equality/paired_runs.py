@@ -79,8 +79,9 @@ class PairedRuns:
         shared = sharing.frontier(*sides)
         drawn = {*shared, *sharing.cut_points(*sides, shared)}
         # Where batches keep their remainder, the few elements that filters pass on are compared in these.
-        dropping = any(node.argument("drop_remainder") for node in sides[0].pipeline if node.op in sample.BATCHING)
-        filtered = limits.filtered if dropping else {}
+        batches = [node for node in sides[0].pipeline if node.op in sample.BATCHING]
+        self._drops_remainders = any(node.argument("drop_remainder") for node in batches)
+        filtered = limits.filtered if self._drops_remainders else {}
         self.needed, self._least = (
             max(
                 sample.elements_needed(
@@ -421,9 +422,8 @@ class PairedRuns:
     def _build(self, passes: Sequence[recordings.PassCounter], *, copies: bool) -> tuple[Any, Any]:
         sources = [(name, one, self._selection(name, one, copies=copies)) for name, one in self.recordings.items()]
         if copies:
-            batches = [node for node in self.sides[0].pipeline if node.op in sample.BATCHING]
-            dropping = any(node.argument("drop_remainder") for node in batches)
-            parts = math.prod(sample.batch_sizes(batches)) if dropping else 1  # all words in a batch of blocks of them
+            sizes = sample.batch_sizes(self.sides[0].pipeline)
+            parts = math.prod(sizes) if self._drops_remainders else 1  # all words in a batch of blocks of them
             count = max(self.copy_count, min(parts + parts // 4, _MAX_COPIES))
             sources += [(name, one, recordings.copies_of(0, count)) for name, one in self._recorded_downstream(count)]
         given, given_other = (

@@ -385,14 +385,16 @@ def test_time_limit_ends_a_long_comparison() -> None:
 @pytest.mark.exhaustive
 def test_elements_are_reduced_where_three_epochs_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rate that was estimated too high, as on a shared machine, costs elements but not the proof."""
-    monkeypatch.setattr(proof, "_TIME_MARGIN", 0.3)  # about four times too high
+    share = PairedRuns.drawn_share
+    monkeypatch.setattr(PairedRuns, "drawn_share", lambda *runs: 4 * share(*runs))  # four times too high
     monkeypatch.setattr(proof, "_MAX_OVERTIME", 30.0)  # otherwise the time to build graphs would decide
     counts: list[int] = []
     shrink = PairedRuns.shrink
 
-    def counted(runs: PairedRuns, factor: float) -> None:
-        shrink(runs, factor)
+    def counted(runs: PairedRuns, factor: float) -> float:
+        reached = shrink(runs, factor)
         counts.append(runs.count)
+        return reached
 
     monkeypatch.setattr(PairedRuns, "shrink", counted)
     slowly = grammar.map_function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
