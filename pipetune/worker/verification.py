@@ -24,7 +24,7 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
-from pipetune.measure.caches import filled, with_full_caches
+from pipetune.measure.caches import filled, with_empty_caches, with_full_caches
 from pipetune.measure.lockstep import VerifiedScript, operators_of
 from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.caches import added_caches
@@ -152,6 +152,8 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
     )
+    if dataset.pipeline.memory_caches and (dataset.profile is None or dataset.profile.cache_seconds is None):
+        _run_as_measured(study, dataset, expected)  # the window may have filled them
     # A loop may have filled the caches before it was known to train.
     cached = sum(one.predicted_bytes for one in covered.rewrites if inserted_caches(one.edits))
     peak = max(cached, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
@@ -217,17 +219,18 @@ def _with_added_caches_full(source: LivePipeline, expected: Pipeline, original: 
 def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -> None:
     """Lets windows run the pipeline that a script has built as those of the analysis ran it: caches full, buffers cut.
 
-    `expected` has the ids of the session. Its caches that are not in the pipeline of `dataset` are filled, too.
+    `expected` has the ids of the session. Its caches that are not in the pipeline of `dataset` are filled, too. Where
+    the script's own are not to be full they are empty: what has read them before differs between the two processes.
 
     Raises:
         RunFailed: the caches cannot be filled.
     """
     source, profile = study.subject.source, dataset.profile
-    if profile is not None and profile.cache_seconds is not None:
-        study.runner.measured = with_full_caches(source).live
+    full = profile is not None and profile.cache_seconds is not None
+    study.runner.measured = with_full_caches(source).live if full else with_empty_caches(source)
     cut = with_buffers(study.runner.measured, _verified_buffers(dataset, source.pipeline, expected))
-    full = _with_added_caches_full(cut.source, expected, dataset.pipeline)
-    study.runner.cut = replace(cut, source=full)
+    with_added = _with_added_caches_full(cut.source, expected, dataset.pipeline)
+    study.runner.cut = replace(cut, source=with_added)
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:
