@@ -390,11 +390,12 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
         if best.size_bytes > available_cache_bytes(context):
             yield suggest_saved_dataset(context, best, rule=NAME)
             yield _rewrite(context, best, to_file=True)
-    chosen = select_for_trial(_fitting(context, places), most=most)
+    fitting = _fitting(context, places)
+    chosen = select_for_trial(fitting, most=most)
     if chosen and _in_repeated_call(context.pipeline, chosen[0]):
-        outside = [place for place in _fitting(context, places) if not _in_repeated_call(context.pipeline, place)]
+        outside = [place for place in fitting if not _in_repeated_call(context.pipeline, place)]
         chosen += [place for place in select_for_trial(outside, most=1) if place not in chosen]
-    for place in _with_other_branches(context, chosen, places):
+    for place in _with_other_branches(context, chosen, fitting):
         yield _rewrite(context, place, to_file=False)
 
 
@@ -405,11 +406,11 @@ def _in_repeated_call(pipeline: Pipeline, place: CachePosition) -> bool:
 
 
 def _with_other_branches(
-    context: RuleContext, chosen: list[CachePosition], places: list[CachePosition]
+    context: RuleContext, chosen: list[CachePosition], fitting: list[CachePosition]
 ) -> list[CachePosition]:
     """Returns the places chosen and, where one of them is in a branch, the best ones of some others beside it."""
     by_branch: dict[str, list[CachePosition]] = {}
-    for place in _fitting(context, places):
+    for place in fitting:
         by_branch.setdefault(branch_of(context.pipeline, place.node.id), []).append(place)
     taken = {branch_of(context.pipeline, place.node.id) for place in chosen}
     if taken == {""}:

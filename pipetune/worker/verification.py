@@ -152,7 +152,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
     )
-    if dataset.pipeline.memory_caches and (dataset.profile is None or dataset.profile.cache_seconds is None):
+    if dataset.pipeline.memory_caches and not _reads_full_caches(dataset):
         _run_as_measured(study, dataset, expected)  # the window may have filled them
     # A loop may have filled the caches before it was known to train.
     cached = sum(one.predicted_bytes for one in covered.rewrites if inserted_caches(one.edits))
@@ -225,12 +225,18 @@ def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -
     Raises:
         RunFailed: the caches cannot be filled.
     """
-    source, profile = study.subject.source, dataset.profile
-    full = profile is not None and profile.cache_seconds is not None
-    study.runner.measured = with_full_caches(source).live if full else with_empty_caches(source)
+    source, full = study.subject.source, _reads_full_caches(dataset)
+    if full:
+        study.runner.measured = with_full_caches(source).live
     cut = with_buffers(study.runner.measured, _verified_buffers(dataset, source.pipeline, expected))
-    with_added = _with_added_caches_full(cut.source, expected, dataset.pipeline)
+    own = cut.source if full else with_empty_caches(cut.source)
+    with_added = _with_added_caches_full(own, expected, dataset.pipeline)
     study.runner.cut = replace(cut, source=with_added)
+
+
+def _reads_full_caches(dataset: DatasetResult) -> bool:
+    """Whether the script's own caches were full when it was measured, as later epochs find them."""
+    return dataset.profile is not None and dataset.profile.cache_seconds is not None
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:
