@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pipetune.core.errors import PipetuneError
@@ -141,6 +142,12 @@ def filled(
         given[name] = part.repeat() if is_part else part
         datasets = _rebuilt(source, pipeline, given)
     return FullCaches(pipeline, datasets, total, at_least)
+
+
+def counted(full: FullCaches) -> dict[str, int]:
+    """Returns how many elements caches hold of which TensorFlow does not know it, by node id; not of a part."""
+    unknown = [] if full.at_least else [cache.id for cache in full.pipeline.memory_caches if cache.cardinality < 0]
+    return {name: int(full.datasets[name].reduce(np.int64(0), lambda count, *_: count + 1)) for name in unknown}
 
 
 def fill_cache(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from pipetune.capture import findings
 from pipetune.core.pipeline import INFINITE
 from pipetune.core.profile import Profile, finding_at
 from pipetune.core.results import RunFailed, two_digits
-from pipetune.measure.caches import FullCaches, with_full_caches
+from pipetune.measure.caches import FullCaches, counted, with_full_caches
 from pipetune.rewrites.epoch_constancy import ends_early
 from pipetune.rewrites.rule import RuleContext
 from pipetune.stages.profiling import take_profile
@@ -32,6 +35,9 @@ def profile_training(study: Study) -> Profile:
         RunFailed: the pipeline cannot be run at all.
     """
     full = _fill_own_caches(study) if _reads_full_caches(study) else None
+    if full is not None and _may_stay_incomplete(study, counted(full)):
+        study.runner.measured = study.subject.source
+        full = None
     if full is None:
         return take_profile(study)
     seconds = full.seconds
@@ -59,16 +65,29 @@ def profile_training(study: Study) -> Profile:
 
 
 def _reads_full_caches(study: Study) -> bool:
-    """Whether the script reads its data again once its own memory caches are full, as far as that is known."""
+    """Whether the script reads its data again once its own memory caches are full, as far as that is known.
+
+    Of a cache with an unknown number of elements, that number tells, once it is filled.
+    """
     subject = study.subject
-    use, pipeline = subject.use, subject.source.pipeline
-    passes, caches = _passes(study), pipeline.memory_caches
+    use, caches = subject.use, subject.source.pipeline.memory_caches
+    passes, unknown = _passes(study), {cache.id: 1 for cache in caches if cache.cardinality < 0}
     if study.team is not None or subject.partial_read or not caches or (passes is not None and passes < 2):
         return False
-    context = RuleContext(pipeline, elements_read=subject.elements_read)
-    if any(ends_early(context, cache) for cache in caches):
+    if _may_stay_incomplete(study, unknown):
         return False
     return not findings.leaves_caches_incomplete(subject.source, use, subject.other_datasets)
+
+
+def _may_stay_incomplete(study: Study, counts: Mapping[str, int]) -> bool:
+    """Whether the loop that reads the data may begin anew before each of the script's caches has all its elements.
+
+    `counts` has how many these are, by node id, where TensorFlow does not know it.
+    """
+    pipeline = study.subject.source.pipeline
+    nodes = tuple(replace(node, cardinality=counts.get(node.id, node.cardinality)) for node in pipeline)
+    context = RuleContext(replace(pipeline, nodes=nodes), elements_read=study.subject.elements_read)
+    return any(ends_early(context, cache) for cache in context.pipeline.memory_caches)
 
 
 def _passes(study: Study) -> float | None:

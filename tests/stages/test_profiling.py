@@ -116,6 +116,16 @@ def test_the_first_epoch_is_measured_where_the_cache_serves_no_other(make, use, 
     assert study.runner.measured is study.subject.source
 
 
+@pytest.mark.parametrize(("batches", "later"), [(3, False), (12, True)])
+def test_filling_a_cache_tells_how_many_elements_it_has(batches, later, monkeypatch) -> None:
+    taken = measured_with(trained(0.01), monkeypatch)
+    study = study_here(Reads().dataset.filter(lambda number: number >= 0).cache().repeat().batch(8))
+    readings = LoopReadings(fewest=batches)
+    study.subject = replace(study.subject, use=replace(study.subject.use, readings=readings))
+    assert (profile_training(study).cache_seconds is not None) is later and len(taken) == 1
+    assert (study.runner.measured is study.subject.source) is not later
+
+
 def test_a_cache_in_a_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured_with(trained(0.01), monkeypatch)
     profile_training(study_here(Reads().dataset.cache(str(tmp_path / "cache")).batch(8)))
