@@ -35,12 +35,13 @@ class BatchProperties:
     zero_signs: bool = False  # the sign of a zero and the result for a denormal may differ as well
 
 
-def prove_rows(single: Any, batched: Any) -> BatchProperties:
+def prove_rows(single: Any, batched: Any, read: Collection[int] | None = None) -> BatchProperties:
     """Proves that `batched` computes for every row what `single` computes for an element; returns its properties.
 
     Args:
         single: a concrete function, traced on one element.
         batched: a concrete function, traced on a batch: each flat input has an additional first axis.
+        read: as in `rounding_properties`.
 
     Raises:
         CannotProve: it is not proven; the message continues a sentence that begins with "its function".
@@ -57,15 +58,20 @@ def prove_rows(single: Any, batched: Any) -> BatchProperties:
             )
         if unwrap_rows(result.inputs[0]) != target:
             raise CannotProve("computes something different when it is traced on batches")
-    return rounding_properties(expected)
+    return rounding_properties(expected, read)
 
 
-def rounding_properties(results: Sequence[Term]) -> BatchProperties:
+def rounding_properties(results: Sequence[Term], read: Collection[int] | None = None) -> BatchProperties:
     """Returns how the bits of a function's results may depend on the number of rows it is called with.
+
+    Args:
+        results: its flat results.
+        read: indices of those that anything reads; None: all.
 
     Raises:
         CannotProve: more than rounding may differ: a value that may not fit is cast, or a rounded one decides a choice.
     """
+    results = [result for index, result in enumerate(results) if read is None or index in read]
     terms = {term.key: term for result in results for term in result.ancestors()}.values()
     ranges = value_ranges.IntervalAnalysis()
     rounded = {term for term in terms if _is_inexact(term) or _may_be_reassociated(term)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any
@@ -79,12 +79,13 @@ def _accepts_one_length(op: Any) -> bool:
     return sizes is not None and bool((sizes >= 0).all())
 
 
-def check_converters(single: Any, vectorized: Any) -> BatchProperties:
+def check_converters(single: Any, vectorized: Any, read: Collection[int] | None = None) -> BatchProperties:
     """Returns the numerical properties of the rows of a function called through `tf.vectorized_map`.
 
     Args:
         single: the concrete function, traced on one element.
         vectorized: the concrete function of the map that calls it, traced on batches.
+        read: as in `rounding_properties`.
 
     Raises:
         CannotProve: it has an op whose conversion is not proven correct, or would process the rows in a loop.
@@ -99,7 +100,7 @@ def check_converters(single: Any, vectorized: Any) -> BatchProperties:
             raise CannotProve(f"has an op that tf.vectorized_map is not proven to convert correctly ({op.type})")
         elif op.type == _PARSER and (why_not := _uneven_features(op)):
             raise CannotProve(why_not)
-    return rounding_properties(output_terms(single, draws=count()))
+    return rounding_properties(output_terms(single, draws=count()), read)
 
 
 def _check_branch(op: Any) -> None:
@@ -213,7 +214,8 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
         raise CannotSplit("its function has state or checks values when it is traced on batches")
     check_converters(whole.tail(position).function, tail._map_func.function)
     # Of the whole: what the first part rounds may decide in the second, and sums across the cut are not reordered.
-    rounding = rounding_properties(output_terms(whole.traced.function, draws=count()))
+    results = output_terms(whole.traced.function, draws=count())
+    rounding = rounding_properties(results, _results_read(source, node))
     specs = tuple(tf.TensorSpec(one.shape, one.dtype) for one in whole.passed_tensors(position))
     cut = FunctionSplit(
         SplitPosition.AFTER_PARSING,
@@ -371,16 +373,38 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
             again = above.map(called)._map_func.function
             if output_terms(again, draws=count()) != output_terms(single, draws=count()):
                 raise CannotProve("computes something different each time it is traced")
-            lifted = check_converters(single, on_batches)
+            lifted = check_converters(single, on_batches, _results_read(source, node))
             if drawing and lifted.inexact:  # no safety class promises that both stay what they were
                 ops = ", ".join(lifted.inexact)
                 raise CannotProve(f"draws random numbers, and the last bits of {ops} may differ on a batch")
         else:
             check_lengths(single.graph)
-            lifted = lifting.prove_rows(single, on_batches)
+            lifted = lifting.prove_rows(single, on_batches, _results_read(source, node))
     except CannotProve as reason:
         return BatchedCall(why_not=f"its function {reason}")
     return BatchedCall(form=variant, digest=facts.digest, inexact=lifted.inexact, zero_signs=lifted.zero_signs)
+
+
+_MOVED_PAST = frozenset({"prefetch", "repeat", "shuffle", "with_options"})
+"""Operators that read no component of their elements, and that maps pass on their way to the batch."""
+
+
+def _results_read(source: live.LivePipeline, node: Node) -> Collection[int] | None:
+    """Returns the indices of the flat results of a map that the map downstream of it reads; None if all may be read.
+
+    The map downstream moves along, or the one upstream of it could not pass it.
+    """
+    below = source.pipeline.consumers(node.id)
+    while len(below) == 1 and below[0].op in _MOVED_PAST:
+        below = source.pipeline.consumers(below[0].id)
+    if [one.op for one in below] != ["map"]:
+        return None
+    try:
+        results = output_terms(source.datasets[below[0].id]._map_func.function, draws=count())
+    except CannotProve:
+        return None
+    given = (term for result in results for term in result.ancestors() if term.op == "Input")
+    return {term.attribute("place") for term in given}
 
 
 _MAP_RESULT = "Made"
