@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.files import read_json, write_json
+from pipetune.core.files import read_value, write_json
 from pipetune.core.machine import Machine
 
 SCHEMA = 1  # schema version of the files; those with a different one are not read
@@ -78,13 +78,14 @@ def load(kind: type[AnyResults], path: Path) -> AnyResults | None:
     Raises:
         PipetuneError: the file is damaged, or was written by another release.
     """
-    if not path.exists():
-        return None
-    data = read_json(path, kind=kind.__name__.lower(), schema=SCHEMA)
-    try:
-        return kind.from_data({**data, "version": data.get("pipetune")})
-    except MalformedData as error:
-        raise PipetuneError(f"{path} is damaged. {error.message}", hint="Remove it, and measure again.") from error
+
+    def make(data: dict[str, object]) -> AnyResults:
+        try:
+            return kind.from_data({**data, "version": data.get("pipetune")})
+        except MalformedData as error:
+            raise PipetuneError(f"{path} is damaged. {error.message}", hint="Remove it, and measure again.") from error
+
+    return read_value(path, make, kind=kind.__name__.lower(), schema=SCHEMA) if path.exists() else None
 
 
 def check_names(names: Iterable[str], known: Iterable[str], *, kind: str) -> None:

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops import testing
 
-from pipetune import tensorflow_private
 from pipetune.measure.epochs import sorting
 
 Function = Callable[[Any], Any]
 
 _WINDOW_SECONDS = 0.05  # by judgement: shorter windows give a less exact cost
+
+
+def with_sleep(dataset: Any, microseconds: int) -> Any:
+    """Returns the dataset with a sleep before each element, by the C++ op that TensorFlow's own tests use."""
+    return testing._SleepDataset(dataset, microseconds)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def cases(known: Mapping[str, KnownFunction], *, wait_seconds: float) -> list[Co
             row = row.map(one.function, num_parallel_calls=calls)
         found.append(CostCase(f"one after another, {at}", row, {1 + place: name for place, name in enumerate(known)}))
     works, python = known["works"].function, known["python"].function
-    waiting_source = tensorflow_private.with_sleep(numbers, round(1e6 * wait_seconds))
+    waiting_source = with_sleep(numbers, round(1e6 * wait_seconds))
     found.append(CostCase("slow source", waiting_source.map(works), {1: "", 2: "works"}))
     for calls in (None, 2):
         for name, one in known.items():

@@ -18,14 +18,13 @@ from pipetune.core.time_plan import TimePlan
 class Listener:
     """Receives the events of an analysis; this one ignores them. In a worker, they are sent to the supervisor."""
 
-    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+    def progress(self, phase: str, doing: str, *, best: str, left: float | None) -> None:
         """The current activity has changed.
 
         Args:
             phase: name of the phase: "capture", "profile", "trials".
             doing: the activity in words.
             best: the best plan so far in words; "" if there is none.
-            elapsed: seconds since the start of the analysis.
             left: seconds of the budget that are left; None before the first training step.
         """
 
@@ -87,8 +86,7 @@ class Journal:
     def report_progress(self, doing: str) -> None:
         """Reports the current activity as progress."""
         left = None if self._phase == "capture" else max(0.0, self.time_plan.seconds - self.time_plan.spent())
-        elapsed = time.monotonic() - self._started
-        self._listener.progress(self._phase, doing, best=self._best, elapsed=elapsed, left=left)
+        self._listener.progress(self._phase, doing, best=self._best, left=left)
 
     @property
     def result(self) -> DatasetResult:
@@ -106,12 +104,11 @@ class Journal:
         self._listener.saved(self.session)
         return self.session
 
-    def update_dataset(self, **changes: Any) -> DatasetResult:
-        """Replaces fields of the studied dataset's result, saves the session, and returns the result."""
+    def update_dataset(self, **changes: Any) -> None:
+        """Replaces fields of the studied dataset's result, and saves the session."""
         results = list(self.session.datasets)
         results[self._current] = replace(results[self._current], **changes)
         self.update(datasets=tuple(results))
-        return results[self._current]
 
     def add_notes(self, *notes: str, **changes: Any) -> None:
         """Adds notes to the session, saved together with other changes of it; without either nothing is saved."""

@@ -22,10 +22,10 @@ class ProgressListener(Listener):
     def __init__(self, screen: Progress, listener: Listener, named: Callable[[str], str]) -> None:
         self._screen, self._listener, self._named = screen, listener, named
 
-    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+    def progress(self, phase: str, doing: str, *, best: str, left: float | None) -> None:
         """Shows what is being done."""
         self._screen.update(phase, self._named(f"{doing} (best so far: {best})" if best else doing), left)
-        self._listener.progress(phase, doing, best=best, elapsed=elapsed, left=left)
+        self._listener.progress(phase, doing, best=best, left=left)
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
         """Shows the verdict; the findings are in the report."""

@@ -43,14 +43,12 @@ DistributedDatasetFromFunction = input_lib.DistributedDatasetsFromFunction
 DistributedIterator = input_lib.DistributedIterator
 DistributedVariable = distribute_values.DistributedVariable
 """A variable with one component per replica, each of which is also a variable. Reading it may run a step in which every
-process of a job has to take part.
-"""
+process of a job has to take part."""
 ConcreteFunction = concrete_function.ConcreteFunction
 RUN_FUNCTION = "_call_flat"
 """The method of `ConcreteFunction` that runs a function. It takes two lists of tensors: `tensor_inputs`, which the call
 gives to the function, and `captured_inputs`. Every call of a `tf.function` runs it, once the function is traced and the
-variables that it creates have their initial values.
-"""
+variables that it creates have their initial values."""
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 NoneTensorSpec = none_tensor.NoneTensorSpec
 CheckpointSaver = functional_saver.MultiDeviceSaver
@@ -413,13 +411,6 @@ def element_at(dataset: Any, place: int) -> Any:
 def source_tensors(dataset: Any) -> tuple[Any, ...]:
     """Returns the tensors of a dataset built from arrays; none for other datasets."""
     return tuple(getattr(dataset, "_tensors", ()))
-
-
-def with_sleep(dataset: Any, microseconds: int) -> Any:
-    """Returns the dataset with a sleep before each element, by the C++ op that TensorFlow's own tests use."""
-    from tensorflow.python.data.experimental.ops import testing
-
-    return testing._SleepDataset(dataset, microseconds)
 
 
 def is_default_strategy(strategy: Any) -> bool:

@@ -18,7 +18,7 @@ class Heard(Listener):
         self.events: list[tuple[str, object]] = []
         self.best: list[str] = []
 
-    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+    def progress(self, phase: str, doing: str, *, best: str, left: float | None) -> None:
         self.events.append((phase, doing))
         self.best.append(best)
 

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import ProgressCallback
+from benchmarks import ProgressCallback, known_costs
 from benchmarks.accuracy import grammar
 from benchmarks.claims import Claim
 from benchmarks.dataset_study import create_study
 from benchmarks.resumable import ResumableResults
-from pipetune import tensorflow_private
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core import files
@@ -88,7 +87,7 @@ def injected_bottlenecks() -> tuple[InjectedBottleneck, ...]:
 
 def delay_elements(dataset: Any, seconds: float) -> Any:
     """Returns the dataset with each element delayed inside the runtime, without using CPU time."""
-    return tensorflow_private.with_sleep(dataset, round(1e6 * seconds))
+    return known_costs.with_sleep(dataset, round(1e6 * seconds))
 
 
 def _working(seconds: float) -> Callable[[Any], Any]:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune import tensorflow_private
+from benchmarks import known_costs
 from pipetune.core.pipeline import AUTOTUNE
 
 _LANES = 512  # floats per kernel of the work: far too few for a second thread
@@ -221,7 +221,7 @@ def run_kernels(start: Any, rounds: int) -> Any:
 
 def _sleep(start: Any, seconds: float) -> Any:
     """Sleeps in a kernel: takes the single element of a dataset that delays it."""
-    delayed = tensorflow_private.with_sleep(tf.data.Dataset.from_tensors(start), round(seconds * 1e6))
+    delayed = known_costs.with_sleep(tf.data.Dataset.from_tensors(start), round(seconds * 1e6))
     return tf.data.experimental.get_single_element(delayed)
 
 

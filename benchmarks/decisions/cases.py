@@ -18,7 +18,7 @@ from benchmarks import EXAMPLES
 from benchmarks.figures import Results, check_names
 from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.files import read_json, write_text
+from pipetune.core.files import read_value, write_text
 from pipetune.core.machine import Machine
 
 SCHEMA = 1  # schema version of gains.json; a file with a different one is not read
@@ -283,7 +283,7 @@ def load_gains(path: Path = GAINS) -> Gains:
     Raises:
         PipetuneError: the file is damaged.
     """
-    return decode(Gains, read_json(path, kind="gains", schema=SCHEMA)) if path.exists() else Gains()
+    return read_value(path, lambda data: decode(Gains, data), kind="gains", schema=SCHEMA) if path.exists() else Gains()
 
 
 def save_gains(gains: Gains, path: Path = GAINS) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.training_signs import TrainingSigns
@@ -131,12 +131,13 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     return text
 
 
-def describe_start(seconds: float, uses: Sequence[Consumption]) -> str:
+def describe_start(seconds: float, uses: Sequence[Consumption], *, certain: bool = True) -> str:
     """Returns a sentence on what the script did before its first training step; "" if that was soon.
 
     Args:
         seconds: from the start of the script to its first training step.
         uses: every dataset that the script has consumed so far.
+        certain: whether it was seen to train; if not, `seconds` end where it is taken for training.
     """
     if seconds < SLOW_START_SECONDS:
         return ""
@@ -146,7 +147,8 @@ def describe_start(seconds: float, uses: Sequence[Consumption]) -> str:
     if parts and rest >= 1:
         parts.append(f"{rest:.0f} s outside datasets")
     causes = f": {', '.join(parts)}" if parts else ""
-    return f"The first training step came after {seconds:.0f} s{causes}."
+    begun = "The first training step came" if certain else "Nothing else trained, and measuring began"
+    return f"{begun} after {seconds:.0f} s{causes}."
 
 
 def _place(use: Consumption) -> str:
@@ -261,18 +263,7 @@ class NoConsumer:
     def __init__(self, why: str) -> None:
         self.description = why
 
-    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """Measures nothing.
-
-        Raises:
-            RunFailed: always; the message says why nothing trains.
-        """
+    def window(self, *_: Any, **_counts: Any) -> NoReturn:
         raise RunFailed(self.description)
 
-    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
-        """Records nothing.
-
-        Raises:
-            RunFailed: always; the message says why nothing trains.
-        """
-        raise RunFailed(self.description)
+    record_steps = window

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from pipetune.capture.coordinator_consumer import CoordinatorConsumer, Scheduled
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.known_variables import closed_over
 from pipetune.capture.observed_script import ObservedScript
+from pipetune.capture.rebuilding import codes_in
 from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed
@@ -118,7 +119,7 @@ def _in_call(call: _Call, seen: set[object]) -> Iterator[NameReference]:
 def _references_in(call: _Call) -> Iterator[NameReference]:
     """Yields the arguments and outside names that a function and its nested functions load, and their attributes."""
     function = call.function
-    for code in _codes(function.__code__):
+    for code in codes_in(function.__code__):
         steps = list(dis.get_instructions(code))
         for place, step in enumerate(steps):
             name = str(step.argval)
@@ -139,13 +140,6 @@ def _references_in(call: _Call) -> Iterator[NameReference]:
                     break
                 name, value = f"{name}.{member.argval}", _member(value, str(member.argval))
                 yield NameReference(name, value, code.co_filename, line)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def _member(value: Any, name: str) -> Any:
@@ -258,7 +252,7 @@ def _around_schedule(
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (use.file, use.line)
     schedule = functools.partial(original, coordinator)
     scheduled = ScheduledCall(fn, args, kwargs, iterator, schedule, file=file, line=line, by_fit=by_fit)
-    consumer = CoordinatorConsumer(scheduled, described, workers=use.distributed_input.handover().workers)
+    consumer = CoordinatorConsumer(scheduled, described, workers=use.distributed_input.handover.workers)
     with script.as_role("a look"):
         try:
             consumer.prepare()

@@ -46,17 +46,9 @@ class DistributedInput:
         (first, *_) = tensorflow_private.host_pipelines(self.distribute(dataset))
         return first
 
-    @property
-    def parts_per_element(self) -> int:
-        """Elements of `host_pipeline` per element of the dataset."""
-        return len(self.handover().shares) or 1
-
-    def handover(self) -> InputDistribution:
-        """Returns the distribution as values, read from the operators that the strategy appended to the dataset."""
-        return self._handover
-
     @functools.cached_property
-    def _handover(self) -> InputDistribution:
+    def handover(self) -> InputDistribution:
+        """The distribution as values, read from the operators that the strategy appended to the dataset."""
         replicas = int(self.strategy.num_replicas_in_sync)
         workers = workers_of(self.strategy)
         each = max(1, replicas // workers)

@@ -52,7 +52,7 @@ class FitConsumer:
         """
         self.description = "Model.fit"
         self._distributed_input = handed
-        self._elements_per_step = handed.handover().elements_per_step if handed is not None else 1
+        self._elements_per_step = handed.handover.elements_per_step if handed is not None else 1
         self._model, self._fit, self._kept_arguments = model, original_fit, dict(kept)
         self._steps_per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up

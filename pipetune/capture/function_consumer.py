@@ -197,7 +197,7 @@ class FunctionConsumer:
         """
         self.description = "a tf.function"
         self._call, self._given, self._others = call, given, others
-        self._elements_per_step = given.handed.handover().elements_per_step if given.handed is not None else 1
+        self._elements_per_step = given.handed.handover.elements_per_step if given.handed is not None else 1
         self._synchronize = windows.DeviceSynchronizer()
         self._one_step_per_call = False  # as far as is known
 

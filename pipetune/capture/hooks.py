@@ -103,8 +103,6 @@ def _around_reduce(script: ObservedScript, original: Any, dataset: Any, *args: A
 
 
 class ObservedIterator(tensorflow_private.OwnedIterator):
-    """Iterator of a dataset."""
-
     _pipetune_script: ObservedScript
     _pipetune_use: Consumption
     _pipetune_dataset: Any
@@ -157,10 +155,6 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
         self._pipetune_use.elements += 1
         return element
 
-    def next(self) -> Any:
-        """Returns the next element."""
-        return self.__next__()
-
     def get_next(self, *name: str) -> Any:
         """Returns the next element; in a traced function, as an op called `name`.
 
@@ -191,7 +185,6 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
 
     __next__ = ObservedIterator.__next__
     _next_special = ObservedIterator._next_special
-    next = ObservedIterator.next
     get_next = ObservedIterator.get_next
     get_next_as_optional = ObservedIterator.get_next_as_optional
 

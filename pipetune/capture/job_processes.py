@@ -54,7 +54,7 @@ def job_workers(use: Consumption) -> JobWorkers | None:
 def handover_of(use: Consumption) -> InputDistribution | None:
     """Returns how the dataset is distributed to the replicas; None without distributed training."""
     if use.distributed_input is not None:
-        return use.distributed_input.handover()
+        return use.distributed_input.handover
     count = horovod_ranks()
     if count < 2 or use.role != "training":
         return None
@@ -72,7 +72,7 @@ def switching_obstacle(handed: DistributedInput | None, *, in_step: bool = False
     if handed is None:
         ranks = 1 if in_step else horovod_ranks()
         return _lockstep_message(ranks, "Horovod") if ranks > 1 else ""
-    facts = handed.handover()
+    facts = handed.handover
     if facts.workers > 1 and not in_step:
         return _lockstep_message(facts.workers, facts.strategy)
     if len(tensorflow_private.host_pipelines(handed.distributed)) > 1:

@@ -19,6 +19,7 @@ from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
 from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, build_optimizer, callbacks_of, is_tf_keras
 from pipetune.capture.observed_script import ObservedScript
+from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS, UNCERTAIN_SECONDS
 from pipetune.capture.validation import in_callbacks
@@ -96,7 +97,7 @@ _LAYERS = ("keras.src.layers", "tf_keras.src.layers")
 
 def watch(script: ObservedScript) -> None:
     """Hooks Keras as soon as it is imported, until the patches are undone."""
-    script.patches.on_import([*_FIT, *_LAYERS], functools.partial(_patch, script))
+    script.patches.enter_context(ImportWatcher([*_FIT, *_LAYERS], functools.partial(_patch, script)))
 
 
 def _patch(script: ObservedScript, module: ModuleType) -> None:
@@ -148,7 +149,8 @@ def _around_inference(
             if script.is_known_to_train(use) or script.target_dataset == use.name:
                 script.begin_inference(use)
             own = call.arguments.get("callbacks") or []
-            if script.target_dataset is None and isinstance(own, list) and not _may_train(use):
+            trains = (_calls_what_trains(code.co_filename) for code, _ in use.call_path)  # before it or after
+            if script.target_dataset is None and isinstance(own, list) and not any(trains):
                 call.arguments["callbacks"] = [*own, _until_it_is_taken(script, use, callbacks_of(model).Callback)]
     return _around_role(role, script, original, *call.args, **call.kwargs)
 
@@ -157,13 +159,9 @@ _TRAINING = frozenset({"fit", "train", "train_step", "train_on_batch", "apply_gr
 """Methods that train: a script that calls one of these may evaluate first."""
 
 
-def _may_train(use: Consumption) -> bool:
-    """Whether the files of the functions that read a dataset call what trains, anywhere; also where that is unknown."""
-    return any(_calls_what_trains(file) for file in {code.co_filename for code, _ in use.call_path})
-
-
 @functools.cache
 def _calls_what_trains(file: str) -> bool:
+    """Whether a file calls what trains, anywhere; also where that is unknown."""
     tree = call_sites.syntax_tree(file)
     nodes = ast.walk(tree) if tree is not None else ()
     return tree is None or any(isinstance(one, ast.Call) and call_sites.called_name(one) in _TRAINING for one in nodes)
@@ -242,11 +240,9 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
         return original(model, *args, **kwargs)
     strategy, handed = getattr(model, "distribute_strategy", None), distributed_input.find_distributed_input(data)
     use.distributed_input = handed or distributed_input.distribute_like_fit(strategy, dataset)
-    use.sharded_across_workers = job_processes.is_multi_worker(strategy) and (
-        handed is None or handed.handover().divides
-    )
+    use.sharded_across_workers = job_processes.is_multi_worker(strategy) and (handed is None or handed.handover.divides)
     if handed is not None and use.steps_per_epoch is not None:
-        use.steps_per_epoch *= handed.handover().elements_per_step  # in elements of the dataset; `fit` counts steps
+        use.steps_per_epoch *= handed.handover.elements_per_step  # in elements of the dataset; `fit` counts steps
     why = job_processes.switching_obstacle(use.distributed_input, in_step=script.lockstep)
     if why:
         script.begin_training(use, consumption.NoConsumer(why))

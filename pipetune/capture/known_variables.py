@@ -47,7 +47,6 @@ class KnownVariables:
 
     @classmethod
     def in_frame(cls, frame: FrameType, assigned: frozenset[str]) -> KnownVariables:
-        """Returns what is known where a frame is."""
         return cls({**frame.f_globals, **frame.f_locals}, assigned)
 
     def with_names(self, names: Mapping[str, Any]) -> KnownVariables:

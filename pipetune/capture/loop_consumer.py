@@ -226,7 +226,7 @@ class LoopWindow(LoopRequest):
         """
         super().__init__()
         self._distributed_input = handed
-        self._elements_per_step = handed.handover().elements_per_step if handed is not None else 1
+        self._elements_per_step = handed.handover.elements_per_step if handed is not None else 1
         steps = -(-steps // self._elements_per_step)
         self.result: Window | None = None
         self._dataset, self._steps, self._opens_after = dataset, steps, warmup
@@ -378,11 +378,9 @@ class PendingStep:
 
     @property
     def done(self) -> bool:
-        """Whether the step has ended."""
         return time.perf_counter() >= self._ready_at
 
     def block_until_ready(self) -> None:
-        """Blocks until the step is done."""
         while (left := self._ready_at - time.perf_counter()) > 0:
             time.sleep(left)
 

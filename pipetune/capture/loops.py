@@ -269,5 +269,4 @@ def _is_left_early(loop: ast.For) -> bool:
 
 
 def iterates_range(loop: ast.For) -> bool:
-    """Whether it is `for ... in range(...)`."""
     return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"

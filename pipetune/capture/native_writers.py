@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture.patches import Patches
+from pipetune.capture.patches import ImportWatcher, Patches
 from pipetune.core import file_events
 from pipetune.core.undo import UndoJournal
 from pipetune.pipelines.call_sites import inside_workflow
@@ -82,12 +82,14 @@ def watch(patches: Patches) -> None:
     patches.wrap(tf.io.TFRecordWriter, "__init__", functools.partial(_around, _writes_argument(1, "path")))
     patches.wrap(tf.data.experimental.TFRecordWriter, "write", functools.partial(_around, _records))
     for owner in (tf.io, tf.compat.v1, tf.compat.v1.io):
-        patches.wrap(owner, "write_file", functools.partial(_around, _write_file))
+        patches.wrap(owner, "write_file", functools.partial(_around, functools.partial(_op, "filename", 0)))
     for name, argument in _RAW_OPS.items():
-        patches.wrap(tf.raw_ops, name, functools.partial(_around, functools.partial(_raw_op, argument)))
+        patches.wrap(tf.raw_ops, name, functools.partial(_around, functools.partial(_op, argument, 0)))
     patches.wrap(tf.summary, "create_file_writer", functools.partial(_around, _events))
-    patches.wrap(tensorflow_private.CheckpointSaver, "save", functools.partial(_around, _checkpoint))
-    patches.on_import(_LIBRARIES, functools.partial(_wrap_library, patches))
+    patches.wrap(
+        tensorflow_private.CheckpointSaver, "save", functools.partial(_around, functools.partial(_op, "file_prefix", 1))
+    )
+    patches.enter_context(ImportWatcher(_LIBRARIES, functools.partial(_wrap_library, patches)))
 
 
 def report_caches(dataset: Any, *, measuring: bool = False) -> None:
@@ -124,21 +126,14 @@ def _report_local(report: Callable[..., None], paths: tuple[Any, ...], **how: bo
         report(*names, **how)
 
 
-def _write_file(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    _report_local(journal.before_write, _known_path(args[0] if args else kwargs.get("filename")))
-
-
 def _records(journal: UndoJournal, args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> None:
     _report_local(journal.before_write, _known_path(args[0]._filename))
 
 
-def _raw_op(argument: str, journal: UndoJournal, _args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    report = journal.before_write if argument == "filename" else journal.before_files_named
-    _report_local(report, _known_path(kwargs.get(argument)))
-
-
-def _checkpoint(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    _report_local(journal.before_files_named, _known_path(args[1] if len(args) > 1 else kwargs.get("file_prefix")))
+def _op(name: str, position: int, journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Reports what an op writes: the file that its argument `name` names, or files whose names begin so."""
+    report = journal.before_write if name == "filename" else journal.before_files_named
+    _report_local(report, _known_path(args[position] if len(args) > position else kwargs.get(name)))
 
 
 def _events(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

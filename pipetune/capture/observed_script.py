@@ -43,7 +43,6 @@ PREVIEW_ELEMENTS = 1
 
 
 def raise_script_stopped() -> NoReturn:
-    """Ends the script at its current position."""
     raise consumption.ScriptStopped
 
 
@@ -419,7 +418,7 @@ class ObservedScript:
 
     def close(self) -> None:
         """Removes all that was installed: a notebook goes on, with the iterators and datasets that it has."""
-        self.patches.undo_all()
+        self.patches.close()
         for iterator in list(self.iterators):
             iterator.__class__ = iterator._base
         for dataset in list(self._used_datasets):

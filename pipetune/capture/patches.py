@@ -5,6 +5,7 @@ Keras is patched before other code can hold references to its methods.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
@@ -16,15 +17,11 @@ from typing import Any
 import tensorflow as tf
 
 
-class Patches:
-    """The patches applied so far, and how to undo them."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+class Patches(contextlib.ExitStack):
+    """The patches applied so far; `close` undoes them."""
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Replaces an attribute by `new`."""
-        self.add_undo(functools.partial(setattr, owner, name, getattr(owner, name)))
+        self.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, new)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -37,22 +34,6 @@ class Patches:
 
         # Without the mark, AutoGraph would convert pipetune's own code while it traces the user's.
         self.replace(owner, name, tf.autograph.experimental.do_not_convert(wrapped))
-
-    def add_undo(self, undo: Callable[[], None]) -> None:
-        """Registers a callback for `undo_all`; the last one registered is called first."""
-        self._undo.append(undo)
-
-    def on_import(self, names: Collection[str], watched: Callable[[ModuleType], None]) -> None:
-        """Calls `watched` with each module of these names, as an `ImportWatcher` does."""
-        watcher = ImportWatcher(names, watched)
-        self.add_undo(watcher.__exit__)
-        watcher.__enter__()
-
-    def undo_all(self) -> None:
-        """Undoes all patches."""
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
 
 
 class ImportWatcher(importlib.abc.MetaPathFinder):

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from pipetune.capture.patches import Patches
+from pipetune.core.results import joined
 from pipetune.pipelines import call_sites
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -19,13 +20,10 @@ _COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>
 
 
 class ExitHandlers:
-    """Counts the `atexit` handlers that the script itself registers."""
+    """Counts the `atexit` handlers that the script itself registers, until the patches are undone."""
 
-    def __init__(self) -> None:
+    def __init__(self, patches: Patches) -> None:
         self.count = 0
-
-    def watch(self, patches: Patches) -> None:
-        """Starts counting, until the patches are undone."""
         original: Callable[..., Any] = atexit.register
 
         def register(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -52,9 +50,8 @@ def describe_pending(frame: FrameType | None, handlers: int) -> str:
     pending += [f"{count} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count]
     if not pending:
         return ""
-    words = " and ".join(filter(None, (", ".join(pending[:-1]), pending[-1])))
     place = f" at {os.path.basename(standing[0].f_code.co_filename)}:{standing[0].f_lineno}" if standing else ""
-    return f"The script was ended{place}, without its clean-up: {words} did not run."
+    return f"The script was ended{place}, without its clean-up: {joined(pending)} did not run."
 
 
 def _open_blocks(frame: FrameType) -> list[str]:

@@ -17,7 +17,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -76,26 +76,22 @@ def _entries(table: Any) -> tuple[Any, Any]:
     return keys.numpy().reshape(len(keys), *marks[0].shape)[used], tensorflow_private.table_values(table, values)[used]
 
 
-class CreatedVariables:
+class CreatedVariables(contextlib.ExitStack):
     """Context manager: copies the initial value of each variable that is created while it is active.
 
     A snapshot taken before has no value for them; a training step creates them, and changes them at once.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._values: list[tuple[weakref.ref[Any], Any]] = []
-        self._watching = contextlib.ExitStack()
 
-    def __enter__(self) -> CreatedVariables:
-        self._watching.enter_context(tensorflow_private.watching_new_variables(self._add))
+    def __enter__(self) -> Self:
+        self.enter_context(tensorflow_private.watching_new_variables(self._add))
         return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._watching.close()
 
     @property
     def count(self) -> int:
-        """How many have been created so far."""
         return len(self._values)
 
     def restore(self, first: int = 0) -> None:

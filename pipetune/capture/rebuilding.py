@@ -172,10 +172,12 @@ def is_read_once(frame: FrameType, *, method: str = "", dataset: Any) -> bool:
         shared |= held | local.intersection((*frame.f_code.co_cellvars, *frame.f_code.co_freevars))
         if frame.f_code.co_name == "<module>":
             codes = [frame.f_code, *(code for file in files - {frame.f_code.co_filename} for code in _compiled(file))]
-            others = [] if method else [one for code in codes for one in _inner(code) if one.co_name not in names]
+            inner = [one for code in codes for one in codes_in(code)]
+            others = [] if method else [one for one in inner if one not in codes and one.co_name not in names]
             if any(loaded in shared for code in others for loaded, _ in _loads(code, _SHARED)):
                 return False
-            return all(sum(_times_loaded(code, one) for code in codes) == 1 for one in names)
+            loaded = [name for code in inner for name, _ in _loads(code)]
+            return all(loaded.count(one) == 1 for one in names)
         names.append(frame.f_code.co_name)
         files.add(frame.f_code.co_filename)
         if frame.f_back is None or call_sites.is_library(frame.f_back.f_code.co_filename):
@@ -194,12 +196,12 @@ def _holders(dataset: Any, *scopes: Mapping[str, Any]) -> set[str]:
     return {name for scope in scopes for name, value in list(scope.items()) if holds(value)}
 
 
-def _inner(code: CodeType) -> Iterator[CodeType]:
-    """Yields the functions and classes in `code`, at all depths."""
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yields `code`, and the functions and classes in it at all depths."""
+    yield code
     for one in code.co_consts:
         if isinstance(one, CodeType):
-            yield one
-            yield from _inner(one)
+            yield from codes_in(one)
 
 
 @functools.cache
@@ -229,12 +231,6 @@ def _loads(code: CodeType, kinds: tuple[str, ...] = ("LOAD_",)) -> Iterator[tupl
         if step.opname.startswith(kinds):
             values = step.argval if isinstance(step.argval, tuple) else (step.argval,)
             yield from ((value, step.offset) for value in values if isinstance(value, str))
-
-
-def _times_loaded(code: CodeType, name: str) -> int:
-    """Returns how often `code`, including nested functions and classes, loads something called `name`."""
-    inner = sum(_times_loaded(one, name) for one in code.co_consts if isinstance(one, CodeType))
-    return inner + sum(loaded == name for loaded, _ in _loads(code))
 
 
 @dataclass(frozen=True)

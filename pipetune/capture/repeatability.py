@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pipetune.pipelines import call_sites, live, replay
 _SEED = 1
 
 
-@contextmanager
+@contextlib.contextmanager
 def repeatable(*, until: Callable[[], bool]) -> Iterator[None]:
     """Context manager: while open, draws without a seed and lists of files are the same in every process.
 
@@ -57,21 +57,15 @@ def with_seeds(dataset: Any) -> Any:
     script other elements than the plan. It is the dataset itself if each of its shuffles has a seed, if a cache is in
     it, which the script may fill so, or if it cannot be rebuilt.
     """
-    try:
-        with call_sites.running_workflow():  # nothing of this is the script's
-            return _with_seeds(dataset)
-    except Exception:  # whatever keeps it from being rebuilt: the script goes on with its own
-        return dataset
-
-
-def _with_seeds(dataset: Any) -> Any:
-    source = live.read(dataset)
-    unseeded = [node for node in source.pipeline if node.op == "shuffle" and node.argument("seed") is None]
-    if not unseeded or any(node.op in ("cache", "snapshot") for node in source.pipeline):
-        return dataset
-    seeded: dict[str, Any] = {}
-    for node in unseeded:  # what is upstream comes first
-        above = replay.replay_nodes(source, source.pipeline, replacements=seeded)[node.inputs[0]]
-        again = node.argument("reshuffle_each_iteration")
-        seeded[node.id] = above.shuffle(node.argument("buffer_size"), _SEED, reshuffle_each_iteration=again)
-    return replay.replay(source, source.pipeline, replacements=seeded)
+    # Nothing of this is the script's, which goes on with its own dataset, whatever keeps that from being rebuilt.
+    with contextlib.suppress(Exception), call_sites.running_workflow():
+        source = live.read(dataset)
+        unseeded = [node for node in source.pipeline if node.op == "shuffle" and node.argument("seed") is None]
+        if unseeded and not any(node.op in ("cache", "snapshot") for node in source.pipeline):
+            seeded: dict[str, Any] = {}
+            for node in unseeded:  # what is upstream comes first
+                above = replay.replay_nodes(source, source.pipeline, replacements=seeded)[node.inputs[0]]
+                again = node.argument("reshuffle_each_iteration")
+                seeded[node.id] = above.shuffle(node.argument("buffer_size"), _SEED, reshuffle_each_iteration=again)
+            return replay.replay(source, source.pipeline, replacements=seeded)
+    return dataset

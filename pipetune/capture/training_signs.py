@@ -42,13 +42,15 @@ class TrainingSigns:
 
     def __init__(self, frame: FrameType | None) -> None:
         self._started = time.monotonic()
-        self._torch_steps = _TorchSteps()
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        register = getattr(optimizer, "register_optimizer_step_post_hook", None)  # PyTorch 2.0 and later
+        self._torch_hook = register(self._add_torch_step) if register is not None else None
         self.renew(frame)
 
     def renew(self, frame: FrameType | None) -> None:
         """Counts from now on, not from when the object was made."""
         self._variables = [(variable, variable.numpy()) for variable in _smallest(readable_trainable_variables())]
-        self._torch_steps.count = 0
+        self._torch_steps = 0
         self._jax = dict(_jax_arrays(frame))
         self._gap = 1
 
@@ -57,7 +59,7 @@ class TrainingSigns:
         for variable, value in self._variables:
             if variable.numpy().tobytes() != value.tobytes():  # a NaN equals nothing
                 return CHANGES_VARIABLES
-        if self._torch_steps.count:
+        if self._torch_steps:
             return "it calls torch.optim.Optimizer.step"
         for where, array in _jax_arrays(frame):
             if where in self._jax and array is not self._jax[where]:
@@ -65,7 +67,6 @@ class TrainingSigns:
         return ""
 
     def waited_enough(self, elements: int) -> bool:
-        """Whether a loop that shows no sign is taken for training now."""
         return elements >= UNCERTAIN_ELEMENTS and time.monotonic() - self._started >= UNCERTAIN_SECONDS
 
     def next_look(self, elements: int) -> int:
@@ -76,7 +77,12 @@ class TrainingSigns:
     def close(self) -> None:
         """Frees what was copied, and ends counting."""
         self._variables, self._jax = [], {}
-        self._torch_steps.close()
+        if self._torch_hook is not None:
+            self._torch_hook.remove()
+            self._torch_hook = None
+
+    def _add_torch_step(self, *_: object) -> None:
+        self._torch_steps += 1
 
 
 def _smallest(variables: list[Any]) -> list[Any]:
@@ -87,24 +93,6 @@ def _smallest(variables: list[Any]) -> list[Any]:
             break
         chosen.append(variable)
     return chosen
-
-
-class _TorchSteps:
-    """Counts the calls of `torch.optim.Optimizer.step`, if the script has imported PyTorch."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        optimizer = sys.modules.get("torch.optim.optimizer")
-        register = getattr(optimizer, "register_optimizer_step_post_hook", None)  # PyTorch 2.0 and later
-        self._handle = register(self._add) if register is not None else None
-
-    def _add(self, *_: object) -> None:
-        self.count += 1
-
-    def close(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
 
 
 def _jax_arrays(frame: FrameType | None) -> Iterator[tuple[tuple[int, str], Any]]:

@@ -20,6 +20,7 @@ from pipetune.pipelines import call_sites
 _LEAVING = ast.Return | ast.Break | ast.Continue
 _MOST_CALLS = 3  # functions inside each other that are followed, by judgement
 _MOST_ITERATIONS = 9  # of a loop over datasets, by judgement
+_READING_ALL = frozenset({"dict", "list", "max", "min", "set", "sorted", "sum", "tuple"})  # of a generator expression
 _AFTER = {"on_epoch_end": False, "on_train_batch_end": True, "on_batch_end": True}
 """The methods of a Keras callback that may validate, and whether they run after a step."""
 
@@ -158,7 +159,7 @@ def _dataset(expression: ast.expr, known: KnownVariables) -> Any:
 
 
 def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator[tuple[Any, int]]:
-    """Yields what a call reads, `evaluate` of a Keras model or a function of the script: once in how many calls."""
+    """Yields what a call reads to its end, and in how many calls once: a function of the script, `evaluate`, `sum`."""
     called = tensorflow_private.undecorated(known.value(call.func))
     named = {one.arg: known.value(one.value) for one in call.keywords if one.arg}
     function = called.__func__ if isinstance(called, staticmethod) else called
@@ -168,6 +169,9 @@ def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator
             owner = known.value(call.func.value)
             values = values if isinstance(owner, ModuleType | type) else [owner, *values]
         yield from ((dataset, every) for dataset, _, every in _read_in_function(function, values, named, calls))
+    elif isinstance(first := next(iter(call.args), None), ast.GeneratorExp):
+        if call_sites.called_name(call) in _READING_ALL:
+            yield _iterated(first.generators[0].iter, known), 1
     elif call_sites.called_name(call) == "evaluate" and "steps" not in named:
         for one in (*map(known.value, call.args[:1]), named.get("x")):
             if isinstance(one, tensorflow_private.DatasetV2):

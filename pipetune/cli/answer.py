@@ -17,8 +17,6 @@ _KINDS = {2: "usage", 3: "script", 4: "no-dataset", 5: "device", 130: "interrupt
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a command did not finish."""
-
     message: str
     hint: str = ""
     exit_code: int = 1
@@ -68,7 +66,6 @@ class Answer:
 
     @property
     def status(self) -> int:
-        """The exit status of the command."""
         return self.failure.exit_code if self.failure is not None else self.exit_code
 
     def print_object(self, command: str) -> None:

@@ -73,7 +73,8 @@ def execute(arguments: argparse.Namespace) -> Answer:
     path = named or newest_session(Path("reports"))
     session, folder = load(path), results_folder_of(path)
     if named is None:
-        _print_default_session(path.parent, session)
+        about = ", ".join(filter(None, (shell(*script_words(session)), clean(session.command.date))))
+        print(f"pipetune: {path.parent}{f' ({about})' if about else ''}", file=sys.stderr)
     patch, candidate = session.patch, session.candidate.patch if session.candidate is not None else None
     if session.command.confidential:
         name, kept = (CANDIDATE_PATCH, candidate) if arguments.unproven else ("tuned.patch", patch)
@@ -115,12 +116,6 @@ def newest_session(reports: Path) -> Path:
         )
     finished = [path for path in found if ResultsFolder(path.parent).status == FINISHED]
     return (finished or found)[-1]
-
-
-def _print_default_session(folder: Path, session: Session) -> None:
-    script, date = shell(*script_words(session)), session.command.date
-    about = ", ".join(filter(None, (script, clean(date) if date else "")))
-    print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
 
 
 def _data(

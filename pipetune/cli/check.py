@@ -14,7 +14,7 @@ from pathlib import Path
 from pipetune.cli import command
 from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.core import comparison
-from pipetune.core.codec import Json, encode
+from pipetune.core.codec import encode
 from pipetune.core.comparison import SESSION, WARNINGS, GateCheck, GateResult
 from pipetune.core.pipeline import location_of
 from pipetune.core.profile import Finding
@@ -37,8 +37,6 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Gate:
-    """The checks of a session."""
-
     session: Session
     folder: str  # of the session, as given on the command line
     checks: tuple[GateCheck, ...]
@@ -46,12 +44,10 @@ class Gate:
     strict: bool = False  # undetermined checks fail too
 
     def fails(self, check: GateCheck) -> bool:
-        """Whether this check fails the gate."""
         return check.result is GateResult.FAILED or (self.strict and check.result is GateResult.UNDETERMINED)
 
     @property
     def passed(self) -> bool:
-        """Whether no check fails."""
         return not any(map(self.fails, self.checks))
 
     @property
@@ -242,7 +238,9 @@ def execute(arguments: argparse.Namespace) -> Answer:
         texts = annotation_lines(gate)
     elif arguments.format == "markdown":
         texts = job_summary(gate)
-    return Answer(_data(gate), lines(*texts), paths, exit_code=0 if gate.passed else 1)
+    data = encode({"passed": gate.passed, "checks": gate.checks, "culprit": gate.culprit})
+    assert isinstance(data, dict)
+    return Answer(data, lines(*texts), paths, exit_code=0 if gate.passed else 1)
 
 
 def _gate(arguments: argparse.Namespace) -> Gate:
@@ -264,10 +262,6 @@ def _gate(arguments: argparse.Namespace) -> Gate:
         rows += comparison.compare_with_baseline(session, baseline, tolerance=arguments.tolerance)
         findings = comparison.new_findings(session, baseline)
     return Gate(session, arguments.session, tuple(rows), findings, strict=arguments.strict)
-
-
-def _data(gate: Gate) -> dict[str, Json]:
-    return {"passed": gate.passed, "checks": [encode(check) for check in gate.checks], "culprit": encode(gate.culprit)}
 
 
 def _later_run(session: Path) -> str:

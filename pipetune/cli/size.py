@@ -11,7 +11,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.session_file import load
-from pipetune.core.sizing import Origin, Sizing, TrainingJob
+from pipetune.core.sizing import Origin, TrainingJob
 from pipetune.report.places import places_of
 
 SUMMARY = "estimate the input resources that a job on more machines needs"
@@ -88,19 +88,16 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
         print_sizing(sizing, result, places_of(session))
 
-    return Answer(_data(sizing), show, {"session": session_file_of(arguments.session)})
-
-
-def _data(sizing: Sizing) -> dict[str, Json]:
     rest = encode(sizing)
     assert isinstance(rest, dict)
-    return {
+    data: dict[str, Json] = {
         "hosts": sizing.job.hosts,
         "examples_per_second": sizing.job.rate,
         "stops_at": encode(sizing.first_ceiling),
         "feeds_its_replicas": sizing.best_requirements.can_feed(sizing.job.replicas_on_full_host),
         **rest,
     }
+    return Answer(data, show, {"session": session_file_of(arguments.session)})
 
 
 _MEASURE_HINT = "`pipetune analyze --no-trials SCRIPT` measures the costs of an input pipeline."

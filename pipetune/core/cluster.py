@@ -28,7 +28,6 @@ class LockstepRole:
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is the chief."""
         return self.index == 0
 
 
@@ -58,7 +57,6 @@ class ClusterTask:
 
     @property
     def is_horovod_rank(self) -> bool:
-        """Whether it is a Horovod rank."""
         return self.source_variable != TF_CONFIG
 
     @property
@@ -79,11 +77,6 @@ def free_addresses(count: int) -> list[str]:
     with ExitStack() as stack:
         listening = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
         return [f"{LOOPBACK}:{one.getsockname()[1]}" for one in listening]
-
-
-def worker_tf_config(addresses: Sequence[str], index: int) -> str:
-    """Returns the `TF_CONFIG` of worker `index` in a cluster of workers at these addresses, "host:port"."""
-    return tf_config({"worker": addresses}, "worker", index)
 
 
 def tf_config(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> str:

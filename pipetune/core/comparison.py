@@ -15,8 +15,6 @@ from pipetune.core.session import Session
 
 
 class GateResult(enum.StrEnum):
-    """The result of a check."""
-
     PASSED = "passed"
     FAILED = "failed"
     UNDETERMINED = "undetermined"  # the interval contains the limit
@@ -27,8 +25,6 @@ SESSION, WARNINGS = "session", "warnings"  # names of checks that are not about 
 
 @dataclass(frozen=True)
 class GateCheck:
-    """One check and its result."""
-
     name: str
     result: GateResult
     text: str

@@ -35,7 +35,6 @@ class InputDistribution:
 
     @property
     def replicas_per_worker(self) -> int:
-        """Replicas of one worker, at least 1."""
         return max(1, self.replicas // max(1, self.workers))
 
     @property
@@ -90,7 +89,6 @@ class InputSkew:
 
     @property
     def measured_inputs(self) -> tuple[WorkerInput, ...]:
-        """The inputs that could be measured."""
         return tuple(one for one in self.inputs if one.step_seconds)
 
     @property
@@ -152,7 +150,6 @@ class Definition:
 
     @property
     def is_import(self) -> bool:
-        """Whether the statement is an import."""
         return self.text.startswith(("import ", "from "))
 
 
@@ -184,7 +181,6 @@ class SourceText:
 
     @property
     def yields_file_names(self) -> bool:
-        """Whether its elements are file names."""
         return bool(self.pattern or self.names)
 
 
@@ -197,6 +193,12 @@ class StandaloneParts:
     functions: Mapping[str, FunctionSource] = field(default_factory=dict)
     extra_arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # argument -> expression
     processors: int = 1  # of the machine; determines the default cycle length of interleave
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """What the texts of functions and sources use."""
+        of_functions = (one for function in self.functions.values() for one in function.definitions)
+        return (*of_functions, *(one for source in self.sources.values() for one in source.definitions))
 
 
 class ElementIdentity(enum.StrEnum):
@@ -249,7 +251,6 @@ class Coverage:
 
     @property
     def repeated(self) -> int:
-        """Elements that are received more than once."""
         return self.twice + self.oftener
 
     @property
@@ -314,7 +315,6 @@ class OriginalSharding:
 
     @property
     def each_reads_all(self) -> bool:
-        """Whether every worker reads all files."""
         return self.policy in ("DATA", "OFF") and self.file_bytes is not None
 
 
@@ -342,5 +342,4 @@ class ModuleCheck:
 
     @property
     def everything(self) -> bool:
-        """Whether each worker should receive all of the data."""
         return self.each == "everything"

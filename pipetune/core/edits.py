@@ -134,7 +134,6 @@ class ReplaceSource:
         return f"gather@{self.node}"
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
-        """Replaces the source and all upstream of it by a range of row indices; inserts a map that gathers rows."""
         rows, anchor = _find(pipeline, self.node), _find(pipeline, self.after)
         if rows.cardinality < 0:
             raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that can be accessed by index.")
@@ -184,7 +183,6 @@ class SplitFunction:
         return f"{HEAD_PREFIX}@{self.node}"
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
-        """Splits a map into one per part of its function; the second keeps the id and the output of the original."""
         node, cut = _find(pipeline, self.node), self.cut
         if node.op != "map" or node.function is None or node.function.form is not FunctionVariant.AS_TRACED:
             raise PipetuneError(
@@ -262,7 +260,6 @@ def renamed(edit: Edit, names: Mapping[str, str]) -> Edit:
 
 
 def inserted_caches(edits: Iterable[Edit]) -> list[Insert]:
-    """Returns the edits that insert a cache."""
     return [edit for edit in edits if isinstance(edit, Insert) and edit.op == "cache"]
 
 
@@ -272,15 +269,12 @@ def needs_comparison(edits: Iterable[Edit]) -> bool:
     Prefetching, copying to a device, the number of parallel calls (of a function that runs in order), threads and
     budgets cannot.
     """
-    for edit in edits:
-        match edit:
-            case Insert(op="prefetch" | "copy_to_device") | SetArgument(name="num_parallel_calls"):
-                continue
-            case SetOption(name=name) if name in _RESOURCE_OPTIONS:
-                continue
-            case _:
-                return True
-    return False
+    return not all(
+        (isinstance(edit, Insert) and edit.op in ("prefetch", "copy_to_device"))
+        or (isinstance(edit, SetArgument) and edit.name == "num_parallel_calls")
+        or (isinstance(edit, SetOption) and edit.name in _RESOURCE_OPTIONS)
+        for edit in edits
+    )
 
 
 class Safety(enum.IntEnum):
@@ -369,7 +363,6 @@ class Plan:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """The edits of all rewrites, in order."""
         return tuple(edit for rewrite in self.rewrites for edit in rewrite.edits)
 
     @property

@@ -60,17 +60,22 @@ def write_json(path: Path, data: object) -> None:
     write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
-    """Returns the object in a JSON file, whose "schema" must be `schema`.
+def read_value(
+    path: Path | str, make: Callable[[dict[str, object]], Value], *, kind: str, schema: int, name: str = ""
+) -> Value:
+    """Returns the value that `make` builds from a JSON file, whose "schema" must be `schema`.
 
     Args:
-        path: the file.
+        path: the file, or the folder that contains it under the name `name`.
+        make: builds the value from the object in the file; raises `MalformedData` if that is damaged.
         kind: the kind of file, for error messages: "session", "plan".
         schema: the schema version that this release reads.
+        name: of the file in a folder.
 
     Raises:
-        PipetuneError: the file does not exist, is not JSON, or was written by another release.
+        PipetuneError: the file does not exist, is not JSON, is damaged, or was written by another release.
     """
+    path = Path(path, name) if Path(path).is_dir() else Path(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,23 +94,6 @@ def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
             f"{path} is not a {kind} file that this release can read: its schema is {found!r}, not {schema}.",
             hint="Use the release of pipetune that wrote it, or run `pipetune analyze` again.",
         )
-    return dict(data)
-
-
-def read_value(
-    path: Path | str, make: Callable[[dict[str, object]], Value], *, name: str, kind: str, schema: int
-) -> Value:
-    """Returns the value that `make` builds from a JSON file; `kind` and `schema` are as in `read_json`.
-
-    Args:
-        path: the file, or the folder that contains it under the name `name`.
-        make: builds the value from the object in the file; raises `MalformedData` if that is damaged.
-
-    Raises:
-        PipetuneError: as in `read_json`, or the file is damaged.
-    """
-    path = Path(path, name) if Path(path).is_dir() else Path(path)
-    data = read_json(path, kind=kind, schema=schema)
     try:
         return make(data)
     except MalformedData as error:

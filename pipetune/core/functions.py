@@ -88,7 +88,6 @@ class RowWindows:
     length_known: bool = True  # whether the window length is part of the static shape
 
     def window_starts(self, rows: int) -> range:
-        """Returns the first row of every window over `rows` rows."""
         return range(0, max(0, rows - self.span), self.shift)
 
     @property
@@ -126,14 +125,12 @@ class CropDecoding(ProbeResult):
 
 @dataclass(frozen=True)
 class Padding(ProbeResult):
-    """Whether a function only fills components up to fixed sizes, as a batch could (`pipelines/pad_batches.py`)."""
+    """Whether a function only fills components up to fixed sizes, as a batch could (`probes/pad_batches.py`)."""
 
     shapes: str = ""  # of the components behind it, as source text in the structure of the elements
 
 
 class SplitPosition(enum.StrEnum):
-    """Where a function is split in two."""
-
     BEFORE_DRAWS = "in front of its first random draw"
     BEFORE_PYTHON = "in front of its first call of Python"
     AFTER_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops
@@ -229,11 +226,6 @@ class FunctionFacts:
         """Whether an edit calls it on batches, in any variant."""
         return self.form in _ON_BATCHES
 
-    def edited_graph(self, form: FunctionVariant) -> ProbeResult | None:
-        """Returns whether the function has one of the variants `GRAPH_EDITS`; None if that was not probed."""
-        result: ProbeResult | None = getattr(self, GRAPH_EDITS[form].probed)
-        return result
-
     @property
     def edited_forms(self) -> frozenset[FunctionVariant]:
         """The variants `GRAPH_EDITS` that an edit chose, for it or for a function that it calls."""
@@ -251,7 +243,6 @@ class FunctionFacts:
 
     @property
     def may_change_state(self) -> bool:
-        """Whether a call may change state of the script."""
         return bool(self.python or self.writes_variables or self.mutable_tables or self.side_effects)
 
 

@@ -98,7 +98,6 @@ class JsonLinesConnection:
         return [self._next() for _ in range(self._rest.count(b"\n"))]
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def _take(self) -> None:
@@ -226,15 +225,12 @@ class RequestLink(JsonLinesConnection):
         super().__init__(socket.socket(fileno=descriptor))
 
     def send_request(self, order: StepRequest) -> None:
-        """Sends a request."""
         self.send(encode(order, StepRequest))
 
     def send_reply(self, answer: StepReply) -> None:
-        """Sends the reply to a request."""
         self.send(encode(answer))
 
     def receive_request(self, limit_seconds: float) -> StepRequest:
-        """Waits for the next request and returns it."""
         request: StepRequest = decode_union(StepRequest, self.receive(limit_seconds))
         return request
 

@@ -80,7 +80,6 @@ class Progress:
     phase: str  # "capture", "profile", "trials", "confirmation", "verification", "windows"
     activity: str
     best: str = ""  # the best plan so far, in words; not a result until it is confirmed
-    elapsed_seconds: float = 0.0
     left_seconds: float | None = None
 
 
@@ -239,10 +238,8 @@ def from_line(line: bytes) -> Message:
 
 
 def write_job(job: Job, path: Path) -> None:
-    """Writes a job to a JSON file."""
     path.write_text(json.dumps(encode(job), allow_nan=False), encoding="utf-8")
 
 
 def read_job(path: Path) -> Job:
-    """Returns a job that `write_job` has written."""
     return decode(Job, json.loads(path.read_text(encoding="utf-8")))

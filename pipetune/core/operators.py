@@ -124,7 +124,6 @@ class OperatorFacts:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of the parameters in the order of the call."""
         return tuple(one.name for one in self.parameters)
 
     def argument_list(self, texts: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from pipetune.core.functions import FunctionFacts, FunctionVariant, RowGathering
@@ -46,7 +46,6 @@ class ElementSpec:
 
     @property
     def has_unknown_sizes(self) -> bool:
-        """Whether some size of a component is None."""
         return any("None" in sizes for sizes in _SIZES.findall(self.text))
 
     @property
@@ -157,7 +156,6 @@ class Node:
 
     @property
     def element_spec(self) -> ElementSpec:
-        """The structure, shapes and dtypes of its elements."""
         return ElementSpec(self.spec)
 
     def argument(self, name: str) -> Value:
@@ -173,6 +171,11 @@ class Node:
     def made_by_list_files(self) -> bool:
         """Whether it is the list of files, or its shuffle, that a call of `list_files` makes."""
         return self.location is not None and self.location.method == "list_files"
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether it runs Python code of the script for each element."""
+        return self.op == "from_generator" or (self.function is not None and self.function.python)
 
     @property
     def gathers_rows(self) -> bool:
@@ -222,7 +225,6 @@ class Pipeline:
 
     @property
     def output(self) -> Node:
-        """The operator that the consumer iterates."""
         return self.nodes[-1]
 
     def upstream(self, node_id: str) -> tuple[Node, ...]:
@@ -235,14 +237,19 @@ class Pipeline:
                 needed |= set(node.inputs)
         return tuple(reversed(found))
 
+    def last_except(self, passing: Container[str]) -> Node:
+        """Returns the last operator that is none of these, which have one input."""
+        node = self.output
+        while node.op in passing and len(node.inputs) == 1:
+            node = self[node.inputs[0]]
+        return node
+
     def epoch_elements(self, counts: Mapping[str, int]) -> int | None:
         """Returns the output elements per epoch (the input of the outermost repeat), or None if unknown or infinite.
 
         `counts` has elements per epoch by operator id, if they were counted.
         """
-        node = self.output
-        while node.op in ("repeat", "prefetch", "with_options") and len(node.inputs) == 1:
-            node = self[node.inputs[0]]
+        node = self.last_except(("repeat", "prefetch", "with_options"))
         elements = counts.get(node.id, node.cardinality)
         return elements if elements > 0 else None
 

@@ -34,7 +34,6 @@ class PlanFile:
 
     @property
     def plan(self) -> Plan:
-        """The rewrites as a plan."""
         return Plan(self.name, self.rewrites)
 
     def check(self, pipeline: Pipeline) -> None:

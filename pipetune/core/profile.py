@@ -105,8 +105,6 @@ class Stage(enum.StrEnum):
 
 
 class CostSource(enum.StrEnum):
-    """How the cost of an operator was determined."""
-
     RUNTIME_MODEL = "runtime model"  # cannot distinguish waiting from working
     PREFIX_DIFFERENCING = "prefix differencing"
 

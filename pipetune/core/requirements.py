@@ -34,46 +34,41 @@ def require_tensorflow() -> str:
     Raises:
         PipetuneError: there is none, or it is too old.
     """
-    version = _tensorflow_version()
+    build, version = _tensorflow()
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None:  # built from source, without metadata: what is wrong with it shows when it is imported
         return ""
     release = (int(found[1]), int(found[2]))
     if release < OLDEST_TENSORFLOW:
         raise PipetuneError(
-            f"pipetune needs TensorFlow {_text(OLDEST_TENSORFLOW)} or later; {_build()} {version} is installed.",
-            hint=f'pip install --upgrade "{_build()}>={_text(OLDEST_TENSORFLOW)}"',
+            f"pipetune needs TensorFlow {_text(OLDEST_TENSORFLOW)} or later; {build} {version} is installed.",
+            hint=f'pip install --upgrade "{build}>={_text(OLDEST_TENSORFLOW)}"',
         )
     if release > NEWEST_TESTED_TENSORFLOW:
         newest = _text(NEWEST_TESTED_TENSORFLOW)
-        return f"{_build()} {version} is newer than TensorFlow {newest}, the newest that pipetune was tested with."
+        return f"{build} {version} is newer than TensorFlow {newest}, the newest that pipetune was tested with."
     return ""
 
 
-def _tensorflow_version() -> str:
-    """Returns the version of the TensorFlow that is imported or would be, "" if it does not say; raises without one."""
-    from importlib import metadata, util  # here and below, because --help needs none of it
+def _tensorflow() -> tuple[str, str]:
+    """Returns the TensorFlow that is imported or would be; raises without one.
 
+    That is the name by which pip knows it (tensorflow, tensorflow-cpu, tf-nightly, ...), and its version, "" if it
+    does not say.
+    """
+    from importlib import metadata, util  # here, because --help needs none of it
+
+    builds = metadata.packages_distributions().get("tensorflow", ())
+    build = next(iter(builds), "tensorflow").replace("_", "-")  # wheels of tensorflow-cpu say tensorflow_cpu
     if imported := sys.modules.get("tensorflow"):
-        return str(getattr(imported, "__version__", ""))
+        return build, str(getattr(imported, "__version__", ""))
     spec = util.find_spec("tensorflow")
     if spec is None or spec.origin is None:  # without an origin it is some folder of that name
         raise PipetuneError(
             f"There is no TensorFlow in the environment of pipetune, {sys.prefix}.",
             hint='pip install "pipetune[tensorflow]", or install pipetune where the TensorFlow is that you train with.',
         )
-    return metadata.version(_build()) if _builds() else ""
-
-
-def _build() -> str:
-    """Returns the name by which pip knows the installed TensorFlow: tensorflow, tensorflow-cpu, tf-nightly, ..."""
-    return next(iter(_builds()), "tensorflow").replace("_", "-")  # wheels of tensorflow-cpu say tensorflow_cpu
-
-
-def _builds() -> list[str]:
-    from importlib import metadata
-
-    return list(metadata.packages_distributions().get("tensorflow", ()))
+    return build, metadata.version(build) if builds else ""
 
 
 def _text(version: tuple[int, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import Plan, Safety
@@ -30,6 +30,11 @@ worth a search."""
 def two_digits(value: float) -> str:
     """Returns a number with two significant digits, and all before the point: "0.12", "1.5", "15", "1,500"."""
     return f"{value:.2g}" if abs(value) < 10 else f"{value:,.0f}"
+
+
+def joined(items: Sequence[str]) -> str:
+    """Returns words as part of a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,21 @@ class Window:
         return replace(self, start_seconds=start / epoch_steps)
 
     @property
+    def rate(self) -> Rate:
+        """The throughput of an input window, without the memory that it takes."""
+        return Rate(
+            examples_per_second=self.examples_per_second,
+            batches_per_second=1 / self.step_seconds,
+            cpu_us_per_example=self.cpu_seconds_per_example * 1e6,
+            first_batch_seconds=self.first_seconds,
+        )
+
+    @property
     def examples_per_second(self) -> float:
-        """Examples per wall second."""
         return self.examples / self.wall_seconds
 
     @property
     def cpu_seconds_per_example(self) -> float:
-        """CPU seconds of the process per example."""
         return self.cpu_seconds / self.examples
 
 
@@ -155,8 +168,6 @@ class Rate:
 
 
 class Outcome(enum.StrEnum):
-    """How a trial ended."""
-
     ACCEPTED = "accepted"  # proven faster by the acceptance rule
     REJECTED = "rejected"  # changes the data, or was measured and is not proven faster
     SCREENED = "screened"  # not promising in short windows; never reported as a result

@@ -111,7 +111,6 @@ class Candidate:
 
     @property
     def is_shown(self) -> bool:
-        """Whether its patch is shown."""
         return bool(self.diff) and self.is_worth_a_patch
 
     @property
@@ -265,7 +264,6 @@ class Session:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis of the main dataset; None if there is none."""
         return self.main_dataset.diagnosis if self.main_dataset else None
 
     @property
@@ -280,8 +278,6 @@ class Session:
 
 
 class SessionOutcome(enum.StrEnum):
-    """The outcome of a session."""
-
     PROVEN = "proven"  # a plan was confirmed
     LIKELY = "likely"  # a plan is probably faster, but not confirmed
     UNDECIDED = "undecided"  # something may be faster, but was not tried, not decided or not confirmed
@@ -295,7 +291,6 @@ NOTHING_TO_CHANGE = frozenset({SessionOutcome.NONE, SessionOutcome.NOT_INPUT_BOU
 
 
 def outcome_of(session: Session) -> SessionOutcome:
-    """Returns the outcome of the session."""
     dataset = session.main_dataset
     if session.status != "done" or dataset is None or dataset.diagnosis is None:
         return SessionOutcome.FAILED

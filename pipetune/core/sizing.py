@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 
 
 class Origin(enum.StrEnum):
-    """Origin of a figure."""
-
     MEASURED = "measured"  # in the session
     PREDICTED = "predicted"  # by the cost model, from what was measured
     GIVEN = "given"  # by an option
@@ -48,7 +46,6 @@ class TrainingJob:
 
     @property
     def hosts(self) -> int:
-        """Number of hosts."""
         return math.ceil(self.replicas / self.per_host)
 
     @property
@@ -63,7 +60,6 @@ class TrainingJob:
 
     @property
     def rate(self) -> float:
-        """Examples per second consumed by all replicas."""
         return self.replicas * self.replica_rate
 
     @property

@@ -21,8 +21,6 @@ class SweepLevel:
 
 
 class SweepReader(enum.StrEnum):
-    """Who reads in a sweep."""
-
     FILES = "files"  # pipetune's own threads read the bytes of the files: the rate of storage
     SOURCE = "source"  # the pipeline's own source alone
 

@@ -25,8 +25,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
-
     def now(self) -> float:
         return time.monotonic()
 
@@ -147,7 +145,6 @@ class TimePlan:
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
-        """Returns the plan for these settings."""
         clock = clock or SystemClock()
         return cls(settings.budget_seconds, clock, spent=spent, decides=settings.trials, quick=settings.quick)
 
@@ -160,12 +157,11 @@ class TimePlan:
         """Whether measurements take a fifth of their usual time."""
         return self.scale < 1.0
 
-    def _of_sixty(self, seconds: float) -> float:
+    def of_sixty(self, seconds: float) -> float:
         """Returns what `seconds` of 60 are with this budget."""
         return seconds * self.seconds / sum(OF_SIXTY.values())
 
     def spent(self) -> float:
-        """Returns the seconds of the budget that are spent."""
         return self._clock.now() - self._start
 
     def ends(self, part: Part) -> float:
@@ -199,7 +195,7 @@ class TimePlan:
 
     def usual_seconds(self, measurement: Measurement) -> float:
         """Returns how long this measurement takes with this budget, in seconds, however much of it is spent."""
-        seconds = min(measurement.most, self._of_sixty(measurement.of_sixty))
+        seconds = min(measurement.most, self.of_sixty(measurement.of_sixty))
         return self.scale * max(measurement.least, seconds)
 
     def seconds_for(self, measurement: Measurement) -> float:
@@ -212,23 +208,15 @@ class TimePlan:
 
         Where validation is still to be studied, what it may take is kept for it.
         """
-        self._information_ends = self.seconds - (self._of_sixty(VALIDATION_SECONDS) if self._reserved else 0.0)
+        self._information_ends = self.seconds - (self.of_sixty(VALIDATION_SECONDS) if self._reserved else 0.0)
 
     def seconds_to_fill_caches(self) -> float:
         """Returns what filling the script's own caches may take, beside the budget, in seconds."""
-        return self.scale * self._of_sixty(CACHE_SECONDS)
-
-    def seconds_with_patch(self) -> float:
-        """Returns what may be measured for information in the processes of a proven patch, in seconds."""
-        return self._of_sixty(INFORMATION_WITH_PATCH)
-
-    def seconds_for_other_datasets(self) -> float:
-        """Returns within what other datasets that a patch would change are tried, one after another, in seconds."""
-        return self._of_sixty(OTHER_DATASETS_SECONDS)
+        return self.scale * self.of_sixty(CACHE_SECONDS)
 
     def reserve_for_validation(self) -> None:
         """Ends the search earlier: validation is studied after the decision, and what only informs after that."""
-        self._reserved = self._of_sixty(VALIDATION_RESERVE)
+        self._reserved = self.of_sixty(VALIDATION_RESERVE)
 
     def end_validation(self) -> None:
         """Validation is decided: the time goes to what informs again, after the next `decide`."""
@@ -236,16 +224,16 @@ class TimePlan:
 
     def shorten_search(self) -> None:
         """Little can be gained: the search, which begins now, takes `LITTLE_TO_GAIN_SECONDS` of 60 at most."""
-        self._search_ends = self.spent() + self._of_sixty(LITTLE_TO_GAIN_SECONDS)
+        self._search_ends = self.spent() + self.of_sixty(LITTLE_TO_GAIN_SECONDS)
 
     def seconds_for_validation(self, *, verifies: bool) -> float:
         """Returns what validation may take after the decision, in seconds: what nobody needs, up to its share.
 
         `verifies`: a plan for training is still to be verified.
         """
-        reserved = self._of_sixty(OF_SIXTY[Part.VERIFICATION]) if verifies else 0.0
+        reserved = self.of_sixty(OF_SIXTY[Part.VERIFICATION]) if verifies else 0.0
         left = (1 + GRACE) * self.seconds - self.spent() - reserved
-        return max(0.0, min(self._of_sixty(VALIDATION_SECONDS), left))
+        return max(0.0, min(self.of_sixty(VALIDATION_SECONDS), left))
 
     def end_within(self, seconds: float) -> None:
         """Ends the analysis `seconds` from now at the latest."""

@@ -14,7 +14,7 @@ from pipetune.core.distribution import DeliveryMode, ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import ServiceNeed
+from pipetune.core.results import ServiceNeed, joined
 from pipetune.core.session import DistributedResult
 from pipetune.distributed.collect import parts
 from pipetune.distributed.emit import kinds
@@ -223,7 +223,7 @@ def _notes(kind: Kind, checks: Checks, module: Standalone, tuned: Pipeline) -> l
     known = [check for check in checks if check.filled is not None]
     if known:
         columns = zip(*((check.workers, check.dropped, check.filled) for check in known), strict=True)
-        numbers, dropped, filled = (_joined([f"{value:,}" for value in column]) for column in columns)
+        numbers, dropped, filled = (joined([f"{value:,}" for value in column]) for column in columns)
         set_there = any(node.argument("drop_remainder") for node in tuned if node.op in BATCHES)
         drops = "drops" if set_there else "would drop"
         found.append(
@@ -237,7 +237,3 @@ def _notes(kind: Kind, checks: Checks, module: Standalone, tuned: Pipeline) -> l
             "set the steps per epoch, or drop the remainder"
         )
     return found + [f"{check.workers} workers: {check.why}" for check in checks if check.why]
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

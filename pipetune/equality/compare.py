@@ -27,12 +27,6 @@ from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.replay import replay, replay_nodes
 
 
-def _spec(original: Any, candidate: Any) -> EqualityCheck:
-    """Returns the check of the element spec, with static shapes."""
-    one, other = original.element_spec, candidate.element_spec
-    return EqualityCheck("spec", one == other, "" if one == other else f"{one} became {other}")
-
-
 def _cardinality(original: Any, candidate: Any, safety: Safety, *, revealed: bool) -> EqualityCheck:
     """Returns the check of the cardinality; `revealed`: the rewrite may make one known that TensorFlow did not know."""
     one, other = int(original.cardinality()), int(candidate.cardinality())
@@ -88,10 +82,10 @@ def replica_check(distributed_input: DistributedInput, tuned: Any) -> Iterator[E
         distributed_input: the script's dataset and the strategy call that distributes it.
         tuned: the dataset of the plan.
     """
-    before = distributed_input.handover()
+    before = distributed_input.handover
     if not before.shares:
         return
-    after = replace(distributed_input, dataset=tuned, distributed=distributed_input.distribute(tuned)).handover()
+    after = replace(distributed_input, dataset=tuned, distributed=distributed_input.distribute(tuned)).handover
     size, count = before.batch or after.batch, len(before.shares)
     if before.by_own_size and after.by_own_size:
         yield EqualityCheck(_NAME, True, f"every batch is divided over {count} replicas by its own size, as before")
@@ -222,8 +216,9 @@ def _prove(
     limits: ComparisonLimits,
 ) -> Comparison:
     gathers_windows = any(one is not None for one in sharing.gathered_arrays(*sides).values())
+    before, after = (dataset.element_spec for dataset in datasets)
     checks = [
-        _spec(*datasets),
+        EqualityCheck("spec", before == after, "" if before == after else f"{before} became {after}"),
         _cardinality(*datasets, safety, revealed=gathers_windows),
         _options(*datasets, safety, options),
     ]

@@ -84,7 +84,7 @@ def draw_elements(
     hashes: list[tuple[str, ...]] = []
     values: list[Any] = []
     errors: list[str] = []
-    kept, in_a_row = 0.0, 0
+    kept, in_a_row, complete = 0.0, 0, False
     iterator = iter(dataset)
     try:
         while len(hashes) < count and (not hashes or time.monotonic() < deadline):
@@ -100,7 +100,8 @@ def draw_elements(
                     continue
                 element = _END
             if element is _END:
-                return DrawnElements(tuple(hashes), complete=True, errors=tuple(errors), values=tuple(values))
+                complete = True
+                break
             in_a_row = 0
             hashes.append(component_hashes(element, normalize_zeros=normalize_zeros))
             if on_element is not None:
@@ -112,7 +113,7 @@ def draw_elements(
                     break
     finally:
         del iterator
-    return DrawnElements(tuple(hashes), errors=tuple(errors), values=tuple(values))
+    return DrawnElements(tuple(hashes), complete, tuple(errors), tuple(values))
 
 
 @contextmanager

@@ -137,8 +137,8 @@ class PairedRuns:
     @property
     def infinite_repeat_count(self) -> int:
         """Repetitions of an infinite repeat, so that a small source fills the sample."""
-        expands = [sharing.expands_downstream(self.sides[0].pipeline, name) for name in self.recordings]
-        if not expands or any(expands):
+        pipeline = self.sides[0].pipeline
+        if not self.recordings or any(sharing.expanding_downstream(pipeline, name) for name in self.recordings):
             return 1
         return max(1, min(_MAX_REPEATS, self.count // self.sample_size))
 
@@ -224,7 +224,7 @@ class PairedRuns:
         Raises:
             CannotPin: something random cannot be fixed.
         """
-        graph.passes.reset()
+        graph.passes.clear()
         return pin_dataset(graph.content, graph.spec, pins, folder=f"{self._folder}/{next(self._runs)}")
 
     def draw_both(
@@ -252,15 +252,11 @@ class PairedRuns:
             until_share = max(until_share, self.elapsed + 0.1)
             return first, self.draw(graphs[1], pins, count=first.comparable, until_share=until_share)
         with ThreadPoolExecutor(max_workers=1) as executor:
-            beside = executor.submit(self._draw_beside, graphs[0], pins, count=count, until_share=until_share)
+            draw = call_sites.running_workflow()(self.draw)  # on that thread
+            beside = executor.submit(draw, graphs[0], pins, count=count, until_share=until_share)
             second = self.draw(graphs[1], pins, count=count, until_share=until_share)
             first = beside.result()
         return first, second.limited(first.comparable)
-
-    def _draw_beside(self, *args: Any, **kwargs: Any) -> DrawnElements:
-        """As `draw`, on a thread of its own."""
-        with call_sites.running_workflow():
-            return self.draw(*args, **kwargs)
 
     def draw(
         self,
@@ -313,8 +309,7 @@ class PairedRuns:
         for pipeline, node in ((side.pipeline, node) for side in self.sides for node in side.pipeline):
             if node.op == "shuffle":
                 rows = math.prod(sample.batch_sizes(pipeline.upstream(node.id)))
-                expands = sharing.expands_downstream(pipeline, node.id)
-                data = self.sample_size if expands else self.count // rows
+                data = self.sample_size if sharing.expanding_downstream(pipeline, node.id) else self.count // rows
                 size = sample.positive_argument(node, "buffer_size")
                 known[size] = min(known.get(size, size), max(2, data // 3))
         limits = {size: known.get(size, max(2, self.count // 3)) for size in buffers}
@@ -499,9 +494,13 @@ class PairedRuns:
 
     def _needs_few_elements(self, name: str) -> bool:
         """Whether few elements must suffice, because each one expands and the result cannot be cut downstream."""
-        if self.whole_epochs and sharing.expands_downstream(self.sides[0].pipeline, name):
+        if self.whole_epochs and sharing.expanding_downstream(self.sides[0].pipeline, name):
             return True
-        return any(sharing.expands_after_cache(side.pipeline, name) for side in self.sides)
+        return any(
+            sharing.is_cached_upstream(side.pipeline, node.id)
+            for side in self.sides
+            for node in sharing.expanding_downstream(side.pipeline, name)
+        )
 
 
 def _built(

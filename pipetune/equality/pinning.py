@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -45,27 +46,12 @@ class FunctionLibrary:
         self._graph = graph
         self._bodies = {function.signature.name: function for function in graph.library.function}
         self._op_types: dict[str, frozenset[str]] = {}
-        self._random: dict[str, bool] = {}
         self._draw_identities: dict[str, str] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._bodies
-
-    def __getitem__(self, name: str) -> Any:
-        return self._bodies[name]
 
     def is_random(self, name: str) -> bool:
         """Whether a function, or one that it calls or passes to an inner dataset, draws random numbers."""
-        if name not in self._random:
-            self._random[name] = False  # ends the recursion: a function that calls itself adds nothing new
-            self._random[name] = name in self and (
-                self.draws_from_variable_seed(name)
-                or any(
-                    is_random_op(node) or node.op in SEED_INPUTS or any(map(self.is_random, called_functions(node)))
-                    for node in self[name].node_def
-                )
-            )
-        return self._random[name]
+        kinds = self._all_op_types(name)
+        return self.draws_from_variable_seed(name) or any(kind in SEED_INPUTS or is_random_op(kind) for kind in kinds)
 
     def runs_python(self, name: str) -> bool:
         """Whether a function calls Python."""
@@ -78,8 +64,8 @@ class FunctionLibrary:
 
     def _all_op_types(self, name: str) -> frozenset[str]:
         if name not in self._op_types:
-            self._op_types[name] = frozenset()
-            nodes = self[name].node_def if name in self else ()
+            self._op_types[name] = frozenset()  # ends the recursion: a function that calls itself adds nothing new
+            nodes = self._bodies[name].node_def if name in self._bodies else ()
             inner = [self._all_op_types(function) for node in nodes for function in called_functions(node)]
             self._op_types[name] = frozenset({node.op for node in nodes}.union(*inner))
         return self._op_types[name]
@@ -92,7 +78,13 @@ class FunctionLibrary:
         """
         if name not in self._draw_identities:
             self._draw_identities[name] = "recursive"
-            self._draw_identities[name] = self._compute_draw_identity(self[name]) if name in self else "external"
+            lines = []
+            for node in self._bodies[name].node_def:
+                if is_random_op(node.op) or node.op in STATELESS_DRAWS or node.op in SEED_INPUTS:
+                    lines.append(" ".join([node.op, *_dtype_attributes(node)]))
+                called = filter(self.is_random, called_functions(node))
+                lines += [f"{node.op} {self.draw_identity(one)}" for one in called]
+            self._draw_identities[name] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
         return self._draw_identities[name]
 
     def copy(self, name: str, new_name: str) -> Any:
@@ -103,18 +95,10 @@ class FunctionLibrary:
         self._bodies[new_name] = body
         return body
 
-    def _compute_draw_identity(self, function: Any) -> str:
-        lines = []
-        for node in function.node_def:
-            if is_random_op(node) or node.op in STATELESS_DRAWS or node.op in SEED_INPUTS:
-                lines.append(" ".join([node.op, *_dtype_attributes(node)]))
-            lines += [f"{node.op} {self.draw_identity(one)}" for one in called_functions(node) if self.is_random(one)]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
-
-def is_random_op(node: Any) -> bool:
-    """Whether a node of a function body draws random numbers that differ from call to call."""
-    return node.op in GENERATOR_OPS or (draws(node.op) and not DATASET_OP.search(node.op))
+def is_random_op(kind: str) -> bool:
+    """Whether an op of this type draws random numbers that differ from call to call; not one that makes a dataset."""
+    return kind in GENERATOR_OPS or (draws(kind) and not DATASET_OP.search(kind))
 
 
 def _dtype_attributes(node: Any) -> list[str]:
@@ -122,29 +106,26 @@ def _dtype_attributes(node: Any) -> list[str]:
     return [f"{key}={node.attr[key].type}" for key in sorted(node.attr) if node.attr[key].WhichOneof("value") == "type"]
 
 
-_FLOAT_DRAWS = {
-    "RandomUniform": (0, "dtype", "T"),
-    "RandomStandardNormal": (0, "dtype", "T"),
-    "TruncatedNormal": (0, "dtype", "T"),
-    "StatefulUniform": (2, "dtype", "shape_dtype"),
-    "StatefulStandardNormalV2": (2, "dtype", "shape_dtype"),
-    "StatefulTruncatedNormal": (2, "dtype", "shape_dtype"),
-    "StatelessRandomUniform": (0, "dtype", "T"),
-    "StatelessRandomNormal": (0, "dtype", "T"),
-    "StatelessTruncatedNormal": (0, "dtype", "T"),
-    "StatelessRandomUniformV2": (0, "dtype", "Tshape"),
-    "StatelessRandomNormalV2": (0, "dtype", "Tshape"),
-    "StatelessTruncatedNormalV2": (0, "dtype", "Tshape"),
-}
-"""Ops that fill a shape: index of the shape input, attributes of the drawn dtype and of the shape's dtype."""
-
-_INTEGER_DRAWS = {
+_DRAWS = {
+    "RandomUniform": (0, None, "dtype", "T"),
+    "RandomStandardNormal": (0, None, "dtype", "T"),
+    "TruncatedNormal": (0, None, "dtype", "T"),
+    "StatefulUniform": (2, None, "dtype", "shape_dtype"),
+    "StatefulStandardNormalV2": (2, None, "dtype", "shape_dtype"),
+    "StatefulTruncatedNormal": (2, None, "dtype", "shape_dtype"),
+    "StatelessRandomUniform": (0, None, "dtype", "T"),
+    "StatelessRandomNormal": (0, None, "dtype", "T"),
+    "StatelessTruncatedNormal": (0, None, "dtype", "T"),
+    "StatelessRandomUniformV2": (0, None, "dtype", "Tshape"),
+    "StatelessRandomNormalV2": (0, None, "dtype", "Tshape"),
+    "StatelessTruncatedNormalV2": (0, None, "dtype", "Tshape"),
     "RandomUniformInt": (0, 1, "Tout", "T"),
     "StatefulUniformInt": (2, 3, "dtype", "shape_dtype"),
     "StatelessRandomUniformInt": (0, 2, "dtype", "T"),
     "StatelessRandomUniformIntV2": (0, 4, "dtype", "Tshape"),
 }
-"""Ops that draw integers from a range: indices of the shape and minimum inputs, attributes of the same two dtypes."""
+"""Ops that fill a shape: indices of the shape input and, for integers, of the minimum of their range; attributes of the
+drawn dtype and of the shape's dtype."""
 
 _CONSTANT_VALUE = 0.5  # middle of the range of uniform draws, by judgement: its bounds are more often special cases
 _GENERATOR_ADVANCES = frozenset({"RngReadAndSkip", "RngSkip"})
@@ -164,22 +145,20 @@ def replace_by_constant(node: Any, body: Any) -> bool:
     if node.op == "RandomShuffle":
         _turn_into(node, "Identity", [node.input[0]], {"T": node.attr["T"].type})
         return True
-    if node.op in _FLOAT_DRAWS:
-        shape, drawn, index = _FLOAT_DRAWS[node.op]
-        drawn_type, index_type = node.attr[drawn].type, node.attr[index].type
+    if node.op not in _DRAWS:
+        return False
+    shape, least, drawn, index = _DRAWS[node.op]
+    types = {"T": node.attr[drawn].type, "index_type": node.attr[index].type}
+    if least is None:
         value = body.node_def.add(name=f"{node.name}_constant", op="Const")
-        value.attr["dtype"].type = drawn_type
-        middle = tf.make_tensor_proto(_CONSTANT_VALUE, dtype=tf.as_dtype(drawn_type), shape=[])
+        value.attr["dtype"].type = types["T"]
+        middle = tf.make_tensor_proto(_CONSTANT_VALUE, dtype=tf.as_dtype(types["T"]), shape=[])
         value.attr["value"].tensor.CopyFrom(middle)
-        inputs = [node.input[shape], f"{value.name}:output:0"]
-        _turn_into(node, "Fill", inputs, {"T": drawn_type, "index_type": index_type})
-        return True
-    if node.op in _INTEGER_DRAWS:
-        shape, least, drawn, index = _INTEGER_DRAWS[node.op]
-        types = {"T": node.attr[drawn].type, "index_type": node.attr[index].type}
-        _turn_into(node, "Fill", [node.input[shape], node.input[least]], types)
-        return True
-    return False
+        filling = f"{value.name}:output:0"
+    else:
+        filling = node.input[least]
+    _turn_into(node, "Fill", [node.input[shape], filling], types)
+    return True
 
 
 def _turn_into(node: Any, op: str, inputs: list[str], types: dict[str, int]) -> None:
@@ -321,8 +300,7 @@ class _GraphPinner:
         ahead = [node for node in ended.values() if any(map(self._draws, _upstream_of(node, nodes).values()))]
         through = {node.name: node.input[0] for node in ahead if node.op.startswith("PrefetchDataset")}
         for node in self.graph.node if through else ():
-            for place, reference in enumerate(node.input):
-                node.input[place] = _behind(reference, through)
+            node.input[:] = [_behind(reference, through) for reference in node.input]
         for node in ahead:
             if not self._draws(node):  # these follow, and are counted
                 _make_serial(node)
@@ -376,7 +354,7 @@ class _GraphPinner:
         _bypass_prefetch(body)
         drawn = 0
         for node in list(body.node_def):
-            if is_random_op(node) or (self._draws_by_variable and node.op in STATELESS_DRAWS):
+            if is_random_op(node.op) or (self._draws_by_variable and node.op in STATELESS_DRAWS):
                 self._draw(node, body, f"{key}/{drawn}")
                 drawn += 1
             self._operator(node, body.node_def, key, inside=True)
@@ -444,12 +422,13 @@ class _GraphPinner:
         above = _node(nodes, node.input[0])  # no other node reads it: each consumer has its own copy of its upstream
         if above is not None and above.name in self.repeats:
             # Two consecutive repeats count as one: the number of epochs of a run limits their product.
-            rounds = _combined_count(self.repeats.pop(above.name), rounds)
+            both = rounds, self.repeats.pop(above.name)
+            rounds = -1 if min(both) < 0 and 0 not in both else math.prod(both)
             above.input[1] = self._constant(nodes, tf.constant(1, tf.int64), inside=False)
         self.repeats[node.name] = rounds
         if rounds < 0:
             rounds = max(self.pins.infinite_repeat_count, self.pins.epochs or 1)
-        elif self.pins.epochs is not None and _repeats_epochs(rounds):
+        elif self.pins.epochs is not None and rounds >= 3:  # so often, it counts as the loop over epochs
             rounds = max(1, self.pins.epochs - 1)
         node.input[1] = self._constant(nodes, tf.constant(rounds, tf.int64), inside=False)
 
@@ -459,7 +438,8 @@ class _GraphPinner:
         (node,) = [node for node in self.graph.node if node.op == "_Retval"]
         while self.repeats.get(node.name, 0) >= 0:
             read = [above for name in node.input if (above := nodes.get(name.split(":")[0])) is not None]
-            above = [one for one in read if any(map(_is_dataset, (one, *_upstream_of(one, nodes).values())))]
+            works = [(one, *_upstream_of(one, nodes).values()) for one in read]
+            above = [whole[0] for whole in works if any(DATASET_OP.search(one.op) for one in whole)]
             if len(above) != 1 or node.op in _STOPPING:
                 return True
             (node,) = above
@@ -486,10 +466,6 @@ class _GraphPinner:
         return f"{node.name}:output:0" if inside else str(node.name)
 
 
-def _is_dataset(node: Any) -> bool:
-    return bool(DATASET_OP.search(node.op))
-
-
 def _upstream_of(node: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the nodes that a node reads, directly or through others, by name."""
 
@@ -497,16 +473,6 @@ def _upstream_of(node: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:
         return [nodes[name] for reference in one.input if (name := reference.split(":")[0]) in nodes]
 
     return {one.name: one for one in reachable(read_directly(node), read_directly)}
-
-
-def _combined_count(one: int, other: int) -> int:
-    """Returns the combined count of two consecutive repeats; -1 for infinite."""
-    return 0 if 0 in (one, other) else -1 if min(one, other) < 0 else one * other
-
-
-def _repeats_epochs(count: int) -> bool:
-    """Whether a repeat counts as the loop over epochs: infinite, or three times and more."""
-    return count < 0 or count >= 3
 
 
 def _constant_value(nodes: Any, reference: str) -> Any:
@@ -549,8 +515,7 @@ def _bypass_prefetch(body: Any) -> None:
     """Removes prefetches from a random function: their threads would share the draws of one random op."""
     through = {f"{node.name}:handle": node.input[0] for node in body.node_def if node.op.startswith("PrefetchDataset")}
     for node in body.node_def:
-        for place, reference in enumerate(node.input):
-            node.input[place] = _behind(reference, through)
+        node.input[:] = [_behind(reference, through) for reference in node.input]
     for name, reference in body.ret.items():
         body.ret[name] = _behind(reference, through)
 

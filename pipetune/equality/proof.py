@@ -89,13 +89,11 @@ def _relative_difference(one: Any, other: Any) -> float:
     if not (one.dtype.is_floating or one.dtype.is_complex):
         return 0.0 if np.array_equal(a, b) else float("inf")
     a, b = a.astype(np.complex128), b.astype(np.complex128)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)) or a.size == 0:
-        return 0.0 if a.size == 0 else float("inf")
     finite = np.isfinite(a)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return float("inf")
     a, b = a[finite], b[finite]
-    return float(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1.0))) if a.size else 0.0
+    return float(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1.0), initial=0.0))
 
 
 def _or_more(run: DrawnElements) -> str:
@@ -377,62 +375,47 @@ class EqualityProof:
     def _compared(
         self, name: str, pins: PinningOptions, *, until: float
     ) -> tuple[DrawnElements, DrawnElements, EqualityCheck | None]:
-        """Returns elements of both pipelines, and the failed check of this name if they differ."""
-        graphs = self._runs.graphs()
-        first, second = self._draw(graphs, pins, until=until)
-        return first, second, self._failure(name, graphs, pins, first, second)
+        """Returns elements of both pipelines, and the failed check of this name if they differ.
 
-    def _failure(
-        self,
-        name: str,
-        graphs: tuple[SerializedPipeline, SerializedPipeline],
-        pins: PinningOptions,
-        first: DrawnElements,
-        second: DrawnElements,
-    ) -> EqualityCheck | None:
-        """Returns the failed check for two runs; None if they agree, or if required whole epochs are incomplete.
-
-        Its `equal` is None instead of False if two runs of the original pipeline differ as well.
+        No check failed if required whole epochs are incomplete. The `equal` of the failed one is None instead of False
+        if two runs of the original pipeline differ as well.
         """
-        if self._runs.whole_epochs and not (first.complete and second.complete):
-            return None
-        spare = self._runs.dropped_rows * (pins.epochs or 1) if self._runs.whole_epochs else 0
-        why = difference(first, second, self._runs.safety, replaceable_rows=spare)
+        runs, graphs = self._runs, self._runs.graphs()
+        count = _NO_LIMIT if pins.epochs or runs.whole_epochs else runs.count
+        first, second = runs.draw_both(graphs, pins, count=count, until_share=until)
+        if runs.whole_epochs and not (first.complete and second.complete):
+            return first, second, None
+        spare = runs.dropped_rows * (pins.epochs or 1) if runs.whole_epochs else 0
+        why = difference(first, second, runs.safety, replaceable_rows=spare)
         if not why:
-            return None
-        count = max(1, len(first.hashes))
-        again = self._runs.draw(graphs[0], pins, count=count, until_share=self._runs.elapsed + 0.3)
+            return first, second, None
+        again = runs.draw(graphs[0], pins, count=max(1, len(first.hashes)), until_share=runs.elapsed + 0.3)
         common = min(len(first.hashes), len(again.hashes))
         if first.hashes[:common] != again.hashes[:common]:
             self._reproducible = False
-            return EqualityCheck(name, None, "not reproducible, because two runs of the current pipeline differ")
-        if self._calls_on_batches and not self._runs.normalize_zeros:
+            why = "not reproducible, because two runs of the current pipeline differ"
+            return first, second, EqualityCheck(name, None, why)
+        if self._calls_on_batches and not runs.normalize_zeros:
             # Vectorized and scalar code may yield zeros of opposite sign.
-            self._runs.normalize_zeros = True
-            runs = self._draw(graphs, pins, until=self._runs.elapsed + 0.3)
-            if not difference(*runs, self._runs.safety, replaceable_rows=spare):
-                self._runs.notes.append(_ZERO_SIGN_NOTE)
-                return None
-            self._runs.normalize_zeros = False
-        return EqualityCheck(name, False, why)
-
-    def _draw(
-        self, graphs: tuple[SerializedPipeline, SerializedPipeline], pins: PinningOptions, *, until: float
-    ) -> tuple[DrawnElements, DrawnElements]:
-        whole = bool(pins.epochs) or self._runs.whole_epochs
-        return self._runs.draw_both(graphs, pins, count=_NO_LIMIT if whole else self._runs.count, until_share=until)
+            runs.normalize_zeros = True
+            both = runs.draw_both(graphs, pins, count=count, until_share=runs.elapsed + 0.3)
+            if not difference(*both, runs.safety, replaceable_rows=spare):
+                runs.notes.append(_ZERO_SIGN_NOTE)
+                return first, second, None
+            runs.normalize_zeros = False
+        return first, second, EqualityCheck(name, False, why)
 
     def _extended_until(self, share: float) -> float:
         """Returns `share`, or a tenth of the time limit from now if that is later."""
         return max(share, self._runs.elapsed + 0.1)
 
     def _shows_nothing(self, run: DrawnElements, count: int) -> bool:
-        """Whether the first `count` elements of a run show nothing of the data: there is none, or each is an error."""
-        return all(map(is_error, run.hashes[:count])) and (count > 0 or not self._is_empty())
+        """Whether the first `count` elements of a run show nothing of the data: there is none, or each is an error.
 
-    def _is_empty(self) -> bool:
-        """Whether the pipeline itself yields nothing, not only on this sample."""
-        return int(self._runs.datasets[0].cardinality()) == 0 or self._runs.serves_all
+        Unless the pipeline itself yields nothing, not only on this sample.
+        """
+        empty = int(self._runs.datasets[0].cardinality()) == 0 or self._runs.serves_all
+        return all(map(is_error, run.hashes[:count])) and (count > 0 or not empty)
 
     def _randomness(self) -> EqualityCheck:
         if not self._runs.recordings:

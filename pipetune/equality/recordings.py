@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -112,20 +114,8 @@ def is_dense(spec: Any) -> bool:
     return isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.dtype not in handle
 
 
-class PassCounter:
-    """Counts how often each served recording was iterated, because each iteration serves the next recorded pass."""
-
-    def __init__(self) -> None:
-        self._iterations: collections.Counter[int] = collections.Counter()
-
-    def reset(self) -> None:
-        """Makes the next iteration of every recording serve the first pass."""
-        self._iterations.clear()
-
-    def next_pass(self, served: int) -> int:
-        """Returns the index, from 0, of this iteration of the served recording with the id `served`."""
-        self._iterations[served] += 1
-        return self._iterations[served] - 1
+PassCounter = collections.Counter[int]
+"""How often each served recording was iterated, by its id: each iteration serves the next recorded pass."""
 
 
 Selection = Callable[[int], Sequence[int]]
@@ -157,7 +147,7 @@ def serve(recording: RecordedElements, pass_counter: PassCounter, selection: Sel
     """Returns a dataset of the recorded elements, with the recorded spec.
 
     Args:
-        pass_counter: counts the iterations; reset it before each run.
+        pass_counter: counts the iterations; to be cleared before each run.
         selection: which of the elements to serve.
 
     Raises:
@@ -174,7 +164,8 @@ def serve(recording: RecordedElements, pass_counter: PassCounter, selection: Sel
     )
 
     def generate() -> Iterator[Any]:
-        return iter(flat[min(pass_counter.next_pass(id(flat)), len(flat) - 1)])
+        pass_counter[id(flat)] += 1
+        return iter(flat[min(pass_counter[id(flat)], len(flat)) - 1])
 
     structure = recording.spec
     parts = [part for part in tf.nest.flatten(structure) if not isinstance(part, tensorflow_private.NoneTensorSpec)]
@@ -201,19 +192,18 @@ def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: floa
     """
     total = int(dataset.cardinality())
     if total == tf.data.INFINITE_CARDINALITY or 0 <= total <= 2 * count:
-        complete = _read_block(dataset, chosen, max(count, total), deadline, max_bytes)
-    elif total >= 0:
-        complete = _read_block(dataset, chosen, count // 3, deadline, max_bytes / 3)
-        third = len(chosen)
-        if not complete:
-            starts = max(third, total // 2), max(third, total - third)
-            if not _can_skip_in_time(dataset, total, deadline):
-                starts = third, 2 * third
-            for start in starts:
-                if time.monotonic() < deadline:
-                    _read_block(dataset.skip(start), chosen, third, deadline, max_bytes / 3, start=start)
-    else:
-        complete = _scan_unknown_size(dataset, chosen, count // 3, deadline, max_bytes / 3)
+        return _read_block(dataset, chosen, max(count, total), deadline, max_bytes)
+    if total < 0:
+        return _scan_unknown_size(dataset, chosen, count // 3, deadline, max_bytes / 3)
+    complete = _read_block(dataset, chosen, count // 3, deadline, max_bytes / 3)
+    third = len(chosen)
+    if not complete:
+        starts = max(third, total // 2), max(third, total - third)
+        if not _can_skip_in_time(dataset, total, deadline):
+            starts = third, 2 * third
+        for start in starts:
+            if time.monotonic() < deadline:
+                _read_block(dataset.skip(start), chosen, third, deadline, max_bytes / 3, start=start)
     return complete
 
 
@@ -239,20 +229,15 @@ def _read_block(
     dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float, *, start: int = 0
 ) -> bool:
     """Adds up to `count` elements to `chosen`, at least one; returns whether that was the end of the dataset."""
-    iterator = iter(dataset)
-    used = 0.0
-    try:
-        for position in range(start, start + max(1, count)):
-            if position > start and (time.monotonic() > deadline or used > max_bytes):
-                return False
-            element = next(iterator, _END)
-            if element is _END:
-                return True
-            chosen[position] = element
-            used += elements.element_bytes(element)
-        return next(iterator, _END) is _END
-    finally:
-        del iterator
+    used, end = 0.0, start + max(1, count)
+    for position, element in enumerate(dataset, start):
+        if position == end:
+            return False
+        chosen[position] = element
+        used += elements.element_bytes(element)
+        if position + 1 < end and (time.monotonic() > deadline or used > max_bytes):
+            return False
+    return True
 
 
 def _scan_unknown_size(dataset: Any, chosen: dict[int, Any], third: int, deadline: float, max_bytes: float) -> bool:
@@ -260,29 +245,25 @@ def _scan_unknown_size(dataset: Any, chosen: dict[int, Any], third: int, deadlin
     third = max(1, third)
     blocks: list[tuple[int, list[Any]]] = []  # runs of elements; each starts at twice the index of the previous one
     tail: collections.deque[tuple[int, Any]] = collections.deque(maxlen=third)
-    iterator = iter(dataset)
     used, seen, ended = 0.0, 0, False
-    try:
-        while seen == 0 or time.monotonic() < deadline:
-            element = next(iterator, _END)
-            if element is _END:
-                ended = True
-                break
-            if seen < third and (used <= max_bytes or not chosen):
-                chosen[seen] = element
-                used += elements.element_bytes(element)
-            else:
-                if not blocks:
-                    third = len(chosen)
-                    tail = collections.deque(maxlen=third)
-                if not blocks or seen >= 2 * blocks[-1][0]:
-                    blocks = [*blocks[-2:], (seen, [])]
-                if len(blocks[-1][1]) < third:
-                    blocks[-1][1].append(element)
-                tail.append((seen, element))
-            seen += 1
-    finally:
-        del iterator
+    for place, element in enumerate(dataset):
+        seen = place + 1
+        if place < third and (used <= max_bytes or not chosen):
+            chosen[place] = element
+            used += elements.element_bytes(element)
+        else:
+            if not blocks:
+                third = len(chosen)
+                tail = collections.deque(maxlen=third)
+            if not blocks or place >= 2 * blocks[-1][0]:
+                blocks = [*blocks[-2:], (place, [])]
+            if len(blocks[-1][1]) < third:
+                blocks[-1][1].append(element)
+            tail.append((place, element))
+        if time.monotonic() >= deadline:
+            break
+    else:
+        ended = True
     if blocks:
         start, block = min(blocks, key=lambda entry: abs(entry[0] - seen / 2))
         chosen.update((start + offset, element) for offset, element in enumerate(block))
@@ -290,28 +271,17 @@ def _scan_unknown_size(dataset: Any, chosen: dict[int, Any], third: int, deadlin
     return ended and len(chosen) == seen
 
 
-_END = object()
-
-
 def _reread(dataset: Any, positions: Sequence[int], deadline: float) -> tuple[list[Any], bool]:
     """Reads the elements at these positions again; returns them, and False if time ended the pass early."""
     found: list[Any] = []
     waiting = set(positions)
-    last = positions[-1] if positions else -1
-    iterator = iter(dataset)
-    try:
-        for position in range(last + 1):
-            if found and time.monotonic() > deadline:
-                return found, False
-            element = next(iterator, _END)
-            if element is _END:
-                return found, True
+    with contextlib.suppress(Exception):  # as in the first pass: the elements before it are valid
+        for position, element in enumerate(itertools.islice(dataset, max(positions, default=-1) + 1)):
             if position in waiting:
+                waiting.remove(position)
                 found.append(element)
-    except Exception:  # as in the first pass: the elements before it are valid
-        return found, True
-    finally:
-        del iterator
+            if waiting and found and time.monotonic() > deadline:
+                return found, False
     return found, True
 
 

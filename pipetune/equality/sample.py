@@ -8,12 +8,14 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
+from pipetune.pipelines.element_counting import output_count
 
 BATCHING = ("batch", "padded_batch")
 
@@ -96,9 +98,7 @@ def _elements_consumed(node: Node, count: int, source: live.LivePipeline) -> int
 def group_size(dataset: Any) -> int | None:
     """Returns the window size of a live `group_by_window`; None if it depends on the key."""
     function = getattr(dataset, "_window_size_func", None)
-    if function is None:
-        return None
-    value = tf.get_static_value(function.function.graph.outputs[0])
+    value = tf.get_static_value(function.function.graph.outputs[0]) if function is not None else None
     return None if value is None else int(value)
 
 
@@ -132,44 +132,31 @@ def counts_for_last_batch(
         remainders: numbers of rows; those that cannot be reached are left out of the result.
         available: how many elements `start` has.
     """
-    between: list[Node] = []
-    for node in pipeline.downstream(start):
-        if node.op in BATCHING:
-            break
-        between.append(node)
-    else:
+    below = pipeline.downstream(start)
+    between = list(takewhile(lambda node: node.op not in BATCHING, below))
+    batch = next(iter(below[len(between) :]), None)
+    if batch is None or batch.argument("drop_remainder"):
         return {}
-    size = positive_argument(node, "batch_size")
+    size = positive_argument(batch, "batch_size")
     found: dict[int, int] = {}
-    if node.argument("drop_remainder"):
-        return found
-    for rest in dict.fromkeys(remainders):
-        if not 0 < rest < size:
-            continue
-        for rows in (size + rest, rest):
+    for rest in (rest for rest in remainders if 0 < rest < size):
+        for rows in (rest, size + rest):  # the latter, if it can be had
             count = bisect.bisect_left(range(available + 1), rows, key=lambda count: _output_count(between, count))
             if 0 < count <= available and _output_count(between, count) == rows:
                 found[rest] = count
-                break
     return found
 
 
 def _output_count(nodes: Iterable[Node], count: int) -> int:
     """Returns how many elements leave these operators in one epoch if `count` enter them."""
     for node in nodes:
-        given = positive_argument(node, "count")
-        if node.op == "take" and given > 0:
-            count = min(count, given)
-        elif node.op == "skip":
-            count = max(0, count - given)
-        elif node.op == "shard":
-            index, shards = node.argument("index"), max(1, positive_argument(node, "num_shards"))
-            count = max(0, -(-(count - (index if isinstance(index, int) else 0)) // shards))
-        elif node.op == "window":
+        if node.op == "window":
             reach = (positive_argument(node, "size") - 1) * positive_argument(node, "stride")
             count = max(0, -(-(count - reach) // positive_argument(node, "shift")))
-        elif node.op == "repeat" and given == 2:
-            count *= 2
+        elif node.op == "repeat":
+            count *= 2 if node.argument("count") == 2 else 1
+        elif (exact := output_count(node, [count])) is not None:
+            count = exact
     return count
 
 

@@ -14,7 +14,6 @@ from pipetune.core.functions import FunctionVariant, RowWindows
 from pipetune.core.operators import FLATTENING, READERS, EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
-from pipetune.pipelines.map_functions import has_rebuilt_function
 
 EXPANDING_OPERATORS = FLATTENING | READERS | {"unbatch", "rebatch", "opaque"}
 """Operators that may yield many elements for one input element."""
@@ -49,14 +48,12 @@ def compared_pipelines(original: live.LivePipeline, candidate: Any) -> tuple[Com
 def shared_operators(original: ComparedPipeline, candidate: ComparedPipeline) -> frozenset[str]:
     """Returns the ids of the operators that are the same in both, together with everything upstream of them."""
     found: set[str] = set()
-    for node in original.pipeline.nodes:
-        if node.id not in candidate.pipeline or node.id not in original.live.datasets:
+    for node in original.pipeline:
+        if node.id not in candidate.pipeline:
             continue
-        other = candidate.pipeline[node.id]
-        same = operator_identity(node) == operator_identity(other)
+        same = operator_identity(node) == operator_identity(candidate.pipeline[node.id])
         same_object = original.live.datasets[node.id] is candidate.live.datasets.get(node.id)
-        as_live = node.function is None or node.function.form is FunctionVariant.AS_TRACED
-        if same and same_object and as_live and found.issuperset(node.inputs):
+        if same and same_object and _calls_as_traced(node) and found.issuperset(node.inputs):
             found.add(node.id)
     return frozenset(found)
 
@@ -112,31 +109,23 @@ def changed_region(original: ComparedPipeline, candidate: ComparedPipeline) -> C
     None if there is none, or if it does not have exactly one start: several datasets join in it, or the pipelines
     share no operator.
     """
-    if not any(map(_is_changed, candidate.pipeline)):
+    if all(map(_calls_as_traced, candidate.pipeline)):
         return None
     a, b = original.pipeline.output, candidate.pipeline.output
     while a.id == b.id and operator_identity(a)[2:] == operator_identity(b)[2:] and a.op == b.op and len(a.inputs) == 1:
-        if a.id not in original.live.datasets:
-            break
         a, b = original.pipeline[a.inputs[0]], candidate.pipeline[b.inputs[0]]
     sides = (
         replace(original, pipeline=_upstream_part(original.pipeline, a.id)),
         replace(candidate, pipeline=_upstream_part(candidate.pipeline, b.id)),
     )
     common = shared_operators(*sides) | gathered_arrays(*sides).keys()
-    starts = {
-        name
-        for side in sides
-        for node in side.pipeline
-        for name in node.inputs
-        if node.id not in common and name in common
-    }
+    changed = [node for side in sides for node in side.pipeline if node.id not in common]
+    starts = {name for node in changed for name in node.inputs if name in common}
     return ChangedRegion(starts.pop(), sides) if len(starts) == 1 else None
 
 
-def _is_changed(node: Node) -> bool:
-    variant = node.function is not None and node.function.form is not FunctionVariant.AS_TRACED
-    return variant or has_rebuilt_function(node)
+def _calls_as_traced(node: Node) -> bool:
+    return node.function is None or node.function.form is FunctionVariant.AS_TRACED
 
 
 def _upstream_part(pipeline: Pipeline, node_id: str) -> Pipeline:
@@ -194,13 +183,11 @@ def _maps_upstream(op: str, pipeline: Pipeline) -> int:
     return sum(one.function is None or one.function.form is not FunctionVariant.HEAD for one in above)
 
 
-def expands_downstream(pipeline: Pipeline, node_id: str) -> bool:
-    """Whether one element of an operator (a file name) may become many downstream."""
-    return bool(_expanding_downstream(pipeline, node_id))
+def expanding_downstream(pipeline: Pipeline, node_id: str) -> list[Node]:
+    """Returns the operators downstream by which one element (a file name) may become many.
 
-
-def _expanding_downstream(pipeline: Pipeline, node_id: str) -> list[Node]:
-    """Returns the operators downstream that expand elements; a `flat_map` behind a window only undoes it."""
+    Not those behind a window: a `flat_map` there only undoes it.
+    """
     nodes = takewhile(lambda node: node.op != "window", pipeline.downstream(node_id))
     return [node for node in nodes if node.op in EXPANDING_OPERATORS]
 
@@ -236,7 +223,7 @@ def cut_points(original: ComparedPipeline, candidate: ComparedPipeline, recorded
         for node in common
         if node.id not in above
         and (node.op in EXPANDING_OPERATORS or not node.inputs)
-        and not any(_cached_upstream(side.pipeline, node.id) for side in (original, candidate))
+        and not any(is_cached_upstream(side.pipeline, node.id) for side in (original, candidate))
     ]
 
 
@@ -257,12 +244,8 @@ def draws_per_element(pipeline: Pipeline, source: str) -> int:
     return 1
 
 
-def expands_after_cache(pipeline: Pipeline, node_id: str) -> bool:
-    """Whether elements become many downstream of a cache: cut there, the cache would never be read to its end."""
-    return any(_cached_upstream(pipeline, node.id) for node in _expanding_downstream(pipeline, node_id))
-
-
-def _cached_upstream(pipeline: Pipeline, node_id: str) -> bool:
+def is_cached_upstream(pipeline: Pipeline, node_id: str) -> bool:
+    """Whether a cache is upstream, which a cut here would prevent from being read to its end."""
     return any(node.op in ("cache", "snapshot") for node in pipeline.upstream(node_id))
 
 

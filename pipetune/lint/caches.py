@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipetune.core.element_counts import element_bytes
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, UNKNOWN, Node, SourceLocation
 from pipetune.core.profile import Finding, Profile, finding_at
-from pipetune.lint.dataset_use import DatasetUse, batch_size, is_repeat, nodes_with_op, reshuffles_each_epoch
+from pipetune.lint.dataset_use import (
+    DatasetUse,
+    batch_size,
+    is_repeat,
+    nodes_with_op,
+    one_to_one,
+    reshuffles_each_epoch,
+)
 
 
 def find_frozen_randomness(use: DatasetUse) -> Iterator[Finding]:
@@ -90,19 +97,16 @@ def _read_ahead(use: DatasetUse, cache: Node) -> dict[str, int]:
     """Returns, for each operator downstream of a cache, how many of its elements wait in buffers when one leaves it."""
     ahead = {cache.id: 0}
     for node in use.pipeline.downstream(cache.id):
-        waiting, size = max(ahead.get(name, 0) for name in node.inputs), batch_size(node)
+        waiting, taken = max(ahead.get(name, 0) for name in node.inputs), _elements_taken(node)
         buffer = node.argument("buffer_size" if node.op in ("shuffle", "prefetch") else "num_parallel_calls")
         held = _AUTOTUNED if buffer == AUTOTUNE else buffer if isinstance(buffer, int) else 0
-        if size is not None:
-            waiting = -(-waiting // size)
-        elif (
-            node.op not in ("shuffle", "prefetch")
-            and not is_repeat(node)
-            and operator_facts(node.op).count is not CountEffect.ONE_TO_ONE
-        ):
-            waiting = 0
-        ahead[node.id] = waiting + held
+        ahead[node.id] = held + (-(-waiting // taken) if taken is not None else 0)
     return ahead
+
+
+def _elements_taken(node: Node) -> int | None:
+    """Returns how many elements an operator takes for one that it outputs; None if that differs."""
+    return batch_size(node) or (1 if is_repeat(node) or one_to_one([node]) else None)
 
 
 def _ending_operator(use: DatasetUse, cache: Node) -> Node | None:
@@ -116,14 +120,13 @@ def _ending_operator(use: DatasetUse, cache: Node) -> Node | None:
             return None if kept else node  # another cache serves the later epochs
         if more:
             return None  # the cache has two consumers
-        again = again or is_repeat(node)
-        size = batch_size(node)
+        again, taken = again or is_repeat(node), _elements_taken(node)
         if not again:
             passes = node.cardinality
-        elif size is not None and passes >= 0:
-            passes = -(-passes // size)
-        elif not is_repeat(node) and operator_facts(node.op).count is not CountEffect.ONE_TO_ONE:
+        elif taken is None:
             passes = UNKNOWN
+        elif passes >= 0:
+            passes = -(-passes // taken)
         whole[node.id], repeated[node.id] = passes, again
     return None
 
@@ -212,6 +215,6 @@ def _batch_size_above(use: DatasetUse, node: Node) -> int | None:
         node = use.pipeline[node.inputs[0]]
         if (size := batch_size(node)) is not None:
             return size
-        if operator_facts(node.op).count is not CountEffect.ONE_TO_ONE and node.op != "repeat":
+        if not one_to_one([node]) and node.op != "repeat":
             return None
     return None

@@ -75,8 +75,3 @@ def one_to_one(nodes: Iterable[Node]) -> bool:
 def is_repeat(node: Node) -> bool:
     """Whether `node` is a repeat that outputs its input more than once."""
     return node.op == "repeat" and node.argument("count") not in (0, 1)
-
-
-def runs_python(node: Node) -> bool:
-    """Whether `node` runs Python code of the script for each element."""
-    return node.op == "from_generator" or (node.function is not None and node.function.python)

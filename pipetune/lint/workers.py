@@ -23,7 +23,6 @@ from pipetune.lint.dataset_use import (
     nodes_with_op,
     one_to_one,
     reshuffles_each_epoch,
-    runs_python,
 )
 
 _POLICY = "experimental_distribute.auto_shard_policy"
@@ -343,7 +342,7 @@ def find_python_on_tpu(use: DatasetUse) -> Iterator[Finding]:
     """Yields findings on Python code in the input of a strategy whose host cannot call it."""
     if use.handover is None or not use.handover.strategy.startswith("TPUStrategy"):
         return
-    for node in filter(runs_python, use.pipeline):
+    for node in (node for node in use.pipeline if node.runs_python):
         yield finding_at(
             "python-for-a-tpu",
             node,
@@ -391,6 +390,6 @@ def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
         return
     workers = use.handover.workers
     who = f"{workers} workers wait" if workers > 1 else "the worker waits"
-    for node in filter(runs_python, use.pipeline):
+    for node in (node for node in use.pipeline if node.runs_python):
         why = f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network."
         yield finding_at("python-on-the-chief", node, why, _WITHOUT_PYTHON)

@@ -14,7 +14,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.measure.profiler import ADDED_OPERATORS, runtime_names, upstream_of
 from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import free_iterators, iterating
 
 _POLL_SECONDS = 0.05  # between two readings, by judgement: longer dates a change less exactly, shorter costs time
 _STABLE_SECONDS = 0.8  # AUTOTUNE optimizes every 10 ms at first, then doubles the period each time, up to 60 s
@@ -125,23 +125,15 @@ def log_parameters(dataset: Any, *, seconds: float) -> ParameterLog:
     """
     free_iterators()
     log = ParameterLog(repeated=not windows.is_endless(dataset))
-    iterator: Any = None
-    try:
-        with windows.as_run_failed():
-            iterator = iter(windows.repeat_forever(dataset))
-            next(iterator)
-            end = time.perf_counter() + seconds
-            while time.perf_counter() < end:
-                log.poll(iterator)
-                if log.stable_seconds >= _STABLE_SECONDS and log.seconds >= seconds / 2:
-                    break
-                turn = time.perf_counter() + _POLL_SECONDS
-                while time.perf_counter() < turn:
-                    next(iterator)
+    with windows.as_run_failed(), iterating(windows.repeat_forever(dataset)) as iterator:
+        next(iterator)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
             log.poll(iterator)
-    finally:
-        del iterator
-        free_iterators()
+            if log.stable_seconds >= _STABLE_SECONDS and log.seconds >= seconds / 2:
+                break
+            windows.consume(iterator, _POLL_SECONDS, fewest=0)
+        log.poll(iterator)
     return log
 
 

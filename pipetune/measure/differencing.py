@@ -15,7 +15,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,12 +105,12 @@ def _not_negative(matrix: np.ndarray, seconds: np.ndarray) -> list[float]:
     """
     typical = np.maximum(np.median(seconds, axis=1), 1e-12)
     costs, _ = optimize.nnls(matrix / typical[:, None], np.ones(len(typical)))
-    return [float(cost) for cost in costs]
+    return list(map(float, costs))
 
 
 def _interval(point: float, rounds: np.ndarray) -> Interval:
     """Two-sided t interval around the mean of the rounds, not below zero, and with the point in it."""
-    values = [float(value) for value in rounds]
+    values = rounds.tolist()
     reach = statistics.stdev(values) / math.sqrt(len(values))
     reach *= float(special.stdtrit(len(values) - 1, 1 - _ERROR / 2))
     mean = statistics.fmean(values)
@@ -134,7 +134,6 @@ class DifferencingResult:
 
     costs: Mapping[str, Cost]  # by operator id
     visits: Mapping[str, float]  # by operator id: output elements per element of the pipeline, in later epochs
-    rounds: int
 
     @property
     def several_threads(self) -> tuple[str, ...]:
@@ -178,8 +177,7 @@ def measure_costs(
                 _count(cuts, source, node)
             cuts.guess_ratios(operators)
             overhead = _Overhead(cuts.options)
-            for node_id in cuts.measured_nodes:
-                drains[node_id] = _PrefixDrain(cuts.every_nth, node_id, latest)
+            drains |= {name: _PrefixDrain(cuts.every_nth, name, latest) for name in cuts.measured_nodes}
 
             def between_rounds() -> None:
                 overhead.measure()
@@ -192,12 +190,10 @@ def measure_costs(
         drains.clear()
         free_iterators()
     names = cuts.measured_nodes
-    cpu = {node_id: [overhead.cpu_without(one[node_id]) for one in rounds] for node_id in names}
-    wall = {node_id: [overhead.wall_without(one[node_id]) for one in rounds] for node_id in names}
+    cpu, wall = ({name: [overhead.without(one[name], which) for one in rounds] for name in names} for which in (0, 1))
     return DifferencingResult(
         costs=operator_costs(cpu, wall, {node_id: cuts.visits(node_id) for node_id in names}),
         visits=cuts.visits(source.pipeline.output.id, source.pipeline),
-        rounds=len(rounds),
     )
 
 
@@ -207,8 +203,7 @@ class _Window:
 
     elements: int
     calls: int
-    cpu_seconds: float
-    wall_seconds: float
+    seconds: tuple[float, float]  # as of `_timed`
 
 
 class _PrefixDrain:
@@ -239,11 +234,16 @@ class _PrefixDrain:
         calls = max(1, round(seconds / self.call_seconds))
         if calls > 3:
             next(self._iterator)  # not timed: the processor's caches still hold data of the previous prefix
-        cpu, wall = time.process_time(), time.perf_counter()
-        for _ in range(calls):
-            next(self._iterator)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        return _Window(calls * self.elements, calls, cpu, wall)
+        return _Window(calls * self.elements, calls, _timed(self._iterator, calls))
+
+
+def _timed(iterator: Iterator[Any], calls: int) -> tuple[float, float]:
+    """Returns the CPU seconds of the process and the wall seconds that so many calls of `next` take."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(calls):
+        next(iterator)
+    wall = time.perf_counter() - wall
+    return time.process_time() - cpu, wall
 
 
 class _Overhead:
@@ -253,30 +253,20 @@ class _Overhead:
         numbers = tf.data.Dataset.range(1 << 20).repeat()
         self._single = iter(prefixes.every_nth_element(numbers, 1, options))
         self._many = iter(prefixes.every_nth_element(numbers, _OVERHEAD_ELEMENTS, options))
-        self._windows: list[tuple[float, float, float, float]] = []
+        self._windows: list[list[float]] = []  # CPU and wall seconds of a call for one element, and of one for many
 
     def measure(self) -> None:
-        found = []
+        self._windows.append([])
         for iterator, calls in ((self._single, 100), (self._many, 4)):
             next(iterator)
-            cpu, wall = time.process_time(), time.perf_counter()
-            for _ in range(calls):
-                next(iterator)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            found += [cpu / calls, wall / calls]
-        self._windows.append((found[0], found[1], found[2], found[3]))
+            self._windows[-1] += [seconds / calls for seconds in _timed(iterator, calls)]
 
-    def cpu_without(self, window: _Window) -> float:
-        return self._without(window.cpu_seconds, window, 0)
-
-    def wall_without(self, window: _Window) -> float:
-        return self._without(window.wall_seconds, window, 1)
-
-    def _without(self, seconds: float, window: _Window, which: int) -> float:
+    def without(self, window: _Window, which: int) -> float:
+        """Returns the seconds of an element of the prefix: the CPU seconds if `which` is 0, the wall seconds if 1."""
         call = statistics.median(one[which] for one in self._windows)
         many = statistics.median(one[which + 2] for one in self._windows)
         element = max(0.0, many - call) / (_OVERHEAD_ELEMENTS - 1)
-        return (seconds - window.calls * (call - element)) / window.elements - element
+        return (window.seconds[which] - window.calls * (call - element)) / window.elements - element
 
 
 def _run_rounds(
@@ -317,9 +307,8 @@ def _count(cuts: prefixes.Prefixes, source: live.LivePipeline, node: Node) -> No
         return
     iterator = iter(prefixes.every_nth_element(dataset.repeat(), 1, cuts.options))
     next(iterator)
-    first, end = read(), time.perf_counter() + _COUNT_SECONDS
-    while time.perf_counter() < end:
-        next(iterator)
+    first = read()
+    windows.consume(iterator, _COUNT_SECONDS, fewest=0)
     last = read()
     if last[""] == first[""]:
         first = dict.fromkeys(first, 0)

@@ -30,8 +30,7 @@ def run_epochs(
 ) -> list[Epoch]:
     """Consumes the dataset as `fit` does, with a new iterator per epoch, for about `seconds`; returns the epochs seen.
 
-    An endless dataset is one epoch that does not end. The time to create an iterator counts towards its first
-    element.
+    An endless dataset is one epoch that does not end. Creating an iterator counts towards its first element.
 
     Args:
         seconds: approximate length of the run; the first epoch is cut off as well, but none after one element, whose
@@ -106,21 +105,14 @@ def _run_epoch(dataset: Any, end: float, most: int) -> Epoch:
     arrivals: list[float] = []
     complete = False
     requested = time.perf_counter()
-    iterator: Any = None
-    try:
-        with windows.as_run_failed():
-            iterator = iter(dataset)
-            try:
-                while True:
-                    next(iterator)
-                    now = time.perf_counter()
-                    arrivals.append(now - requested)
-                    if (now >= end and len(arrivals) > 1) or len(arrivals) >= most:
-                        break
-            except StopIteration:
-                complete = True
-    finally:
-        del iterator
+    with windows.as_run_failed():
+        for _ in dataset:
+            now = time.perf_counter()
+            arrivals.append(now - requested)
+            if (now >= end and len(arrivals) > 1) or len(arrivals) >= most:
+                break
+        else:
+            complete = True
     return Epoch(tuple(arrivals), complete)
 
 
@@ -285,15 +277,9 @@ def _window(dataset: Any, seconds: float) -> tuple[float, float]:
     """Returns the CPU and wall seconds per element, without the warm-up at the start of the window."""
     iterator = iter(dataset)
     try:
-        end = time.perf_counter() + _WARM_UP_SHARE * seconds
-        next(iterator)
-        while time.perf_counter() < end:
-            next(iterator)
-        count, cpu, wall = 0, time.process_time(), time.perf_counter()
-        end = wall + (1 - _WARM_UP_SHARE) * seconds
-        while count < 1 or time.perf_counter() < end:
-            next(iterator)
-            count += 1
+        windows.consume(iterator, _WARM_UP_SHARE * seconds)
+        cpu, wall = time.process_time(), time.perf_counter()
+        count = windows.consume(iterator, (1 - _WARM_UP_SHARE) * seconds)
         return (time.process_time() - cpu) / count, (time.perf_counter() - wall) / count
     finally:
         del iterator

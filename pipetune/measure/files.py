@@ -10,7 +10,6 @@ import mmap
 import os
 import random
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -194,11 +193,6 @@ class Pages:
         return self.resident / self.pages if self.pages else None
 
 
-def supported() -> bool:
-    """Whether this system can inspect and drop its page cache: Linux can."""
-    return sys.platform.startswith("linux") and hasattr(os, "posix_fadvise")
-
-
 def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages:
     """Returns how many pages of these files are in the page cache; stops after `limit_seconds`."""
     end = time.perf_counter() + limit_seconds
@@ -220,12 +214,12 @@ def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages
 
 
 def drop_from_page_cache(paths: Iterable[str], *, limit_seconds: float = 5.0) -> None:
-    """Asks the system to drop these files from its page cache, where it can and as far as the time suffices.
+    """Asks the system to drop these files from its page cache, as far as the time suffices.
 
     The system may keep pages: `count_resident` counts them.
     """
     end = time.perf_counter() + limit_seconds
-    for path in paths if supported() else ():
+    for path in paths:
         if time.perf_counter() > end:
             return
         # Some files cannot be opened, are pipes, or are on a file system that does not support the advice.
@@ -290,8 +284,6 @@ def residency(paths: Sequence[str], *, cold: bool) -> PageCacheResidency:
     """Returns how much of these files is in the page cache; with `cold`, also how much stays after dropping them."""
     if not paths:
         return PageCacheResidency(why="the pipeline names no local file")
-    if not supported():
-        return PageCacheResidency(why="this system cannot inspect or drop its page cache; only Linux is supported")
     before = count_resident(paths, limit_seconds=_LOOK_SECONDS)
     if not cold:
         return PageCacheResidency(share=before.share, why="" if before.share is not None else _unknown(before))

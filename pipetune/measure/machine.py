@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import psutil
 import tensorflow as tf
@@ -19,7 +18,8 @@ import tensorflow as tf
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import DetectedResources, Machine
 from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.cpu_load import available_cores
+from pipetune.timing.iterators import iterating
 
 ROOT = Path("/")
 
@@ -180,7 +180,7 @@ def detect_resources(*, patience_seconds: float = _PATIENCE_SECONDS) -> Detected
     """
     inter, intra = _configured("inter_op", "TF_NUM_INTEROP_THREADS"), _configured("intra_op", "TF_NUM_INTRAOP_THREADS")
     cores, buffers, pool = _autotune(patience_seconds)
-    seen = len(_affinity()) or os.cpu_count()
+    seen = len(available_cores())
     return DetectedResources(
         autotune_cores=cores,
         autotune_buffer_bytes=buffers,
@@ -201,9 +201,9 @@ def _configured(name: str, variable: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _pool_size(counted: int, expected: int | None) -> int | None:
+def _pool_size(counted: int, expected: int) -> int:
     """Returns the threads of one pool; a session or server adds another of the same name and size."""
-    return counted if counted and expected and counted % expected else expected or counted or None
+    return counted if counted % expected else expected
 
 
 def _count_threads(name: str) -> int:
@@ -218,11 +218,11 @@ def _count_threads(name: str) -> int:
 def _autotune(patience_seconds: float) -> tuple[float | None, int | None, int | None]:
     """Returns AUTOTUNE's cpu_budget (cores), its ram_budget (bytes), and the highest parallelism of a map."""
     dataset = tf.data.Dataset.range(1).repeat().map(lambda number: number + 1, num_parallel_calls=tf.data.AUTOTUNE)
-    iterator: Any = iter(dataset.prefetch(1))
     cores: float | None = None
     buffers: int | None = None
     pool: int | None = None
-    try:
+    # Without a model the fields stay None.
+    with suppress(tf.errors.OpError, ValueError), iterating(dataset.prefetch(1)) as iterator:
         end = time.perf_counter() + patience_seconds
         while time.perf_counter() < end:
             next(iterator)
@@ -235,11 +235,6 @@ def _autotune(patience_seconds: float) -> tuple[float | None, int | None, int | 
             if cores is not None:
                 break
             time.sleep(_POLL_SECONDS)
-    except (tf.errors.OpError, ValueError):
-        pass  # no model is available: the fields stay None
-    finally:
-        del iterator
-        free_iterators()
     return cores, buffers, pool
 
 
@@ -253,8 +248,8 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
     Raises:
         PipetuneError: `device` is requested and absent (exit code 5).
     """
-    affinity, quota = _affinity(), cpu_quota(root)
-    cores = len(affinity) or os.cpu_count() or 1
+    affinity, quota = available_cores(), cpu_quota(root)
+    cores = len(affinity)
     memory = psutil.virtual_memory()
     limit, room = memory_limit(root), memory_room(root)
     devices = tuple(found.name for found in tf.config.list_physical_devices())
@@ -274,13 +269,8 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
         device=_target(device, devices),
         load_average=os.getloadavg()[0],
         quota_cores=quota,
-        affinity=affinity,
+        affinity=tuple(sorted(affinity)),
     )
-
-
-def _affinity() -> tuple[int, ...]:
-    """Returns the numbers of the cores that the process may run on; empty if the system does not tell them."""
-    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def reset_peak_rss() -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
+import operator
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,7 +25,7 @@ from pipetune.model.memory import Shapes, best_buckets, max_buckets, padded_shar
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import free_iterators, iterating
 
 
 def release_free_memory() -> bool:
@@ -58,26 +60,20 @@ def sample_memory(dataset: Any, *, seconds: float) -> MemorySamples:
         RunFailed: the pipeline raised, or is empty.
     """
     free_iterators()
-    iterator: Any = None
     readings: list[tuple[int, float]] = []
-    try:
-        with windows.as_run_failed():
-            iterator = iter(windows.repeat_forever(dataset))
+    with windows.as_run_failed(), iterating(windows.repeat_forever(dataset)) as iterator:
+        next(iterator)
+        started, taken = time.perf_counter(), 1
+        first = started + _FILL_SHARE * seconds
+        between = (1 - _FILL_SHARE) * seconds / SAMPLES
+        while len(readings) < SAMPLES:
             next(iterator)
-            started, taken = time.perf_counter(), 1
-            first = started + _FILL_SHARE * seconds
-            between = (1 - _FILL_SHARE) * seconds / SAMPLES
-            while len(readings) < SAMPLES:
-                next(iterator)
-                taken += 1
-                if time.perf_counter() >= first + between * len(readings):
-                    readings.append((taken, float(machine.rss_bytes())))
-                if time.perf_counter() > started + 3 * seconds:
-                    break
-            return MemorySamples(tuple(readings), buffer_contents(iterator))
-    finally:
-        del iterator
-        free_iterators()
+            taken += 1
+            if time.perf_counter() >= first + between * len(readings):
+                readings.append((taken, float(machine.rss_bytes())))
+            if time.perf_counter() > started + 3 * seconds:
+                break
+        return MemorySamples(tuple(readings), buffer_contents(iterator))
 
 
 def buffer_contents(iterator: Any) -> tuple[BufferContents, ...]:
@@ -183,19 +179,15 @@ def _sample(above: Any, paths: list[ComponentPath]) -> list[Shapes]:
 
     def shapes(*element: Any) -> Any:
         whole = element if type(above.element_spec) is tuple else element[0]
-        return tuple(tf.shape(value_at(path, whole)) for path in paths)
+        return tuple(tf.shape(functools.reduce(operator.getitem, path, whole)) for path in paths)
 
     found: list[Shapes] = []
-    iterator = iter(windows.without_optimizations(above.map(shapes).take(_ELEMENTS)))
-    end = time.perf_counter() + _SECONDS
-    try:
+    with iterating(windows.without_optimizations(above.map(shapes).take(_ELEMENTS))) as iterator:
+        end = time.perf_counter() + _SECONDS
         for element in iterator:
             found.append([tuple(np.asarray(shape).tolist()) for shape in element])
             if time.perf_counter() > end:
                 break
-    finally:
-        del iterator
-        free_iterators()
     return found
 
 
@@ -211,10 +203,3 @@ def _why_not(dataset: Any, above: Any) -> str:
         return "it pads to shapes of its own"
     values = [np.asarray(value).item() for value in tf.nest.flatten(dataset._padding_values)]
     return "it pads with values of its own" if any(values) else ""
-
-
-def value_at(path: ComponentPath, structure: Any) -> Any:
-    """Returns the value at these positions and keys in nested tuples and dicts."""
-    for step in path:
-        structure = structure[step]
-    return structure

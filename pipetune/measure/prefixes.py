@@ -64,8 +64,7 @@ class Prefixes:
     def visits(self, node_id: str, pipeline: Pipeline | None = None) -> dict[str, float]:
         """Returns the output elements of every operator per element of `node_id` in later epochs, by operator id.
 
-        Operators upstream of a cache output none. Given the original `pipeline`, the result includes the operators that
-        were removed for the run.
+        Operators upstream of a cache output none. Given the original `pipeline`, those removed for the run count too.
         """
         pipeline = pipeline or self.pipeline
         found = {node_id: 1.0}

@@ -19,7 +19,7 @@ from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, replay
 from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import free_iterators, iterating
 
 
 @dataclass
@@ -115,7 +115,6 @@ _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "map": ("Map", "ParallelMapV2", "ParallelMap"),
     "to_ragged": ("Map", "ParallelMapV2", "ParallelMap"),
     "batch": ("BatchV2", "Batch", "ParallelBatch", "MapAndBatch"),
-    "padded_batch": ("PaddedBatchV2", "PaddedBatch"),
     "interleave": ("Interleave", "ParallelInterleaveV4", "ParallelInterleaveV3", "ParallelInterleaveV2"),
     "parallel_interleave": ("LegacyParallelInterleaveV2", "ParallelInterleave"),
     "TFRecordDataset": ("FlatMap", "ParallelInterleave", "LegacyParallelInterleaveV2"),
@@ -128,10 +127,8 @@ _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "cache": ("Cache", "MemoryCacheImpl", "CacheV2", "MemoryCache", "FileCache"),
     "take": ("Take", "FiniteTake", "EmptyTake"),
     "skip": ("Skip", "FiniteSkip", "EmptySkip"),
-    "prefetch": ("Prefetch",),
     "choose": ("DirectedInterleave",),
     "shuffle": ("Shuffle", "ShuffleV3", "ShuffleAndRepeat"),
-    "assert_cardinality": ("AssertCardinality",),
 }
 
 
@@ -196,7 +193,6 @@ class InputProfile:
     operators: tuple[OperatorProfile, ...]
     cpu_seconds: float  # of the process, per element of the output
     wall_seconds: float  # per element of the output
-    first_seconds: float  # from building the iterator to the first element
     notes: tuple[str, ...] = ()
 
 
@@ -241,7 +237,6 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, full_cache
         operators=tuple(operators.values()),
         cpu_seconds=run.cpu_seconds / run.outputs,
         wall_seconds=run.wall_seconds / run.outputs,
-        first_seconds=run.first_seconds,
         notes=(*run.notes, *(() if run.counters else (no_model,))),
     )
 
@@ -262,7 +257,6 @@ class _Run:
     repeated: bool  # whether the whole pipeline was rebuilt in each epoch
     cpu_seconds: float  # of the process
     wall_seconds: float
-    first_seconds: float  # from building the iterator to the first element
     notes: tuple[str, ...] = ()
 
 
@@ -277,39 +271,30 @@ def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float, *, full_
         dataset = replay.replay(source, edited)
         notes = (f"{error.message} So the costs were measured with as many parallel calls as the script makes.",)
     free_iterators()
-    iterator: Any = None
-    try:
-        with windows.as_run_failed():
-            started = time.perf_counter()
-            running = windows.repeat_forever(dataset)
-            repeated = running is not dataset
-            iterator = iter(running)
-            try:
-                next(iterator)
-            except StopIteration:
-                raise RunFailed("The dataset is empty.") from None
-            first_seconds = time.perf_counter() - started
-            readings = _CounterSums(edited, repeated=repeated)
-            readings.take(iterator, count=False)
-            cpu, wall, count = time.process_time(), time.perf_counter(), 0
-            polled, pause, draw = wall, 0.0, random.Random(0)
-            epoch = int(dataset.cardinality()) if repeated else 0
-            while (spent := time.perf_counter() - wall) < seconds or (count < 3 and spent < _SLOW_SECONDS):
-                next(iterator)
-                count += 1
-                since = time.perf_counter() - polled
-                # At the end of an epoch the shares of all operators are those of the whole epoch. Operators that end
-                # earlier, upstream of a buffer, are read at random moments, independent of the epochs.
-                ending = epoch > 0 and (count + 1) % epoch == (epoch - 1) % epoch
-                if since > pause or (ending and since > _POLL_SECONDS[0]):
-                    readings.take(iterator)
-                    polled, pause = time.perf_counter(), draw.uniform(*_POLL_SECONDS)
-            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-            readings.take(iterator)
-    finally:
-        del iterator
-        free_iterators()
-    return _Run(readings.counters, count, repeated, cpu, wall, first_seconds, notes)
+    with windows.as_run_failed(), iterating(running := windows.repeat_forever(dataset)) as iterator:
+        repeated = running is not dataset
+        try:
+            next(iterator)
+        except StopIteration:
+            raise RunFailed("The dataset is empty.") from None
+        readings = _CounterSums(edited, repeated=repeated)
+        readings.take(iterator, count=False)
+        cpu, wall, count = time.process_time(), time.perf_counter(), 0
+        polled, pause, draw = wall, 0.0, random.Random(0)
+        epoch = int(dataset.cardinality()) if repeated else 0
+        while (spent := time.perf_counter() - wall) < seconds or (count < 3 and spent < _SLOW_SECONDS):
+            next(iterator)
+            count += 1
+            since = time.perf_counter() - polled
+            # At the end of an epoch the shares of all operators are those of the whole epoch. Operators that end
+            # earlier, upstream of a buffer, are read at random moments, independent of the epochs.
+            ending = epoch > 0 and (count + 1) % epoch == (epoch - 1) % epoch
+            if since > pause or (ending and since > _POLL_SECONDS[0]):
+                readings.take(iterator)
+                polled, pause = time.perf_counter(), draw.uniform(*_POLL_SECONDS)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        readings.take(iterator)
+    return _Run(readings.counters, count, repeated, cpu, wall, notes)
 
 
 def stage_of(pipeline: Pipeline, node: Node) -> Stage:

@@ -138,7 +138,7 @@ class TensorFlowRunner:
         """
         with self._timed("input") as timed, self.measuring():
             dataset = self.dataset(plan)
-            parts = 1 if self.distributed_input is None else self.distributed_input.parts_per_element
+            parts = 1 if self.distributed_input is None else len(self.distributed_input.handover.shares) or 1
             log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
             self.drop_file_caches()
             with self.load.window():
@@ -314,16 +314,14 @@ class TensorFlowRunner:
         """Returns the last window with how long threads were queued, its warm-up included."""
         return replace(window, queued_seconds=self.load.last_queued_seconds)
 
-    def watch_autotune(self, plan: Plan, *, seconds: float) -> AutotuneValues:
-        """Returns what AUTOTUNE chose under `plan`: consumes one iterator until values are stable, at most `seconds`.
+    def watch_autotune(self, plan: Plan, *, seconds: float) -> None:
+        """Reads what AUTOTUNE chooses under `plan`: consumes one iterator until values are stable, at most `seconds`.
 
         Raises:
             RunFailed: the pipeline raised, or is empty.
         """
         with self.measuring():
-            log = log_parameters(self.dataset(plan), seconds=seconds)
-            self._keep_longest_reading(plan, log)
-        return log.reading(self.edited(plan))
+            self._keep_longest_reading(plan, log_parameters(self.dataset(plan), seconds=seconds))
 
     def _keep_longest_reading(self, plan: Plan, log: ParameterLog) -> None:
         """Keeps the reading of the longest observation, which contains more about the same values."""

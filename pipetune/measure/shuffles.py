@@ -15,7 +15,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.measure import prefixes
 from pipetune.pipelines import live, replay
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import iterating
 
 _FILL_SECONDS = 0.1
 """Of one buffer, at most. A window takes 0.3 to 1 s, and each begins with a new iterator. Measured on the photos
@@ -118,14 +118,10 @@ def _seconds_per_call(dataset: Any, calls: int, seconds: float) -> float:
     Raises:
         StopIteration: there are fewer elements.
     """
-    iterator = iter(dataset)
-    try:
+    with iterating(dataset) as iterator:
         next(iterator)
         count, passed, started = 0, 0.0, time.perf_counter()
         while count < calls and passed <= seconds:
             next(iterator)
             count, passed = count + 1, time.perf_counter() - started
         return passed / max(count, 1)
-    finally:
-        del iterator
-        free_iterators()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
 import random
@@ -12,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -29,7 +29,7 @@ from pipetune.model.throughput import find_knee
 from pipetune.pipelines import live
 from pipetune.search.statistics import ratio_interval
 from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import free_iterators, iterating
 
 _LOOK_SECONDS = 0.005  # between two looks at open files, by judgement: a file open for less time may be missed
 _OWN = ("/proc/", "/sys/", "/dev/", sys.prefix + "/", sys.base_prefix + "/lib")  # not data
@@ -66,27 +66,18 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
         RunFailed: the pipeline raised, or is empty.
     """
     free_iterators()
-    iterator: Any = None
-    try:
-        with windows.as_run_failed(), opened_files() as opened:
-            iterator = iter(windows.repeat_forever(dataset))
-            started = time.perf_counter()
-            next(iterator)
-            filled = time.perf_counter()  # shuffle buffers are full now
-            while time.perf_counter() < filled + min(seconds / 4, 2 * (filled - started)):
-                next(iterator)
-            before, started, elements = read_counters(), time.perf_counter(), 0
-            while elements == 0 or time.perf_counter() < started + seconds:
-                next(iterator)
-                elements += 1
-            spent, after = time.perf_counter() - started, read_counters()
-    finally:
-        del iterator
-        free_iterators()
+    with windows.as_run_failed(), opened_files() as opened, iterating(windows.repeat_forever(dataset)) as iterator:
+        started = time.perf_counter()
+        next(iterator)
+        filled = time.perf_counter()  # shuffle buffers are full now
+        windows.consume(iterator, min(seconds / 4, 2 * (filled - started)), fewest=0)
+        before, started = read_counters(), time.perf_counter()
+        elements = windows.consume(iterator, seconds)
+        spent, after = time.perf_counter() - started, read_counters()
     per_element: tuple[float | None, float | None] = None, None
     if before is not None and after is not None:
         per_element = (after[0] - before[0]) / elements, (after[1] - before[1]) / elements
-    return ReadObservation(elements, spent, per_element[0], per_element[1], frozenset(opened))
+    return ReadObservation(elements, spent, *per_element, frozenset(opened))
 
 
 @contextlib.contextmanager
@@ -119,16 +110,9 @@ def _open_data_files(known: Collection[str]) -> set[str]:
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             may_be_data = name.startswith("/") and not name.startswith(_OWN) and not name.endswith(_NOT_DATA)
             new = name not in known and may_be_data and stat.S_ISREG(os.stat(name).st_mode)
-            if new and _read_only(descriptor):
+            if new and fcntl.fcntl(int(descriptor), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
                 found.add(name)
     return found
-
-
-def _read_only(descriptor: str) -> bool:
-    for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
-        if line.startswith("flags:"):
-            return int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
-    return False
 
 
 LEVELS = (1, 2, 4, 8, 16, 32)  # numbers of parallel readers, by judgement: more levels make each window shorter
@@ -340,8 +324,7 @@ def _elements_per_second(dataset: Any, seconds: float, *, at_once: int, warm_up:
     """
     first, longest = warm_up
     counted = windows.without_optimizations(dataset.map(lambda *_: tf.constant(1, tf.int64)).batch(at_once))
-    iterator: Any = iter(counted)
-    try:
+    with iterating(counted) as iterator:
         taken, started = 0, time.perf_counter()
         while taken == 0 or (taken < first and time.perf_counter() < started + longest):
             taken += int(next(iterator).shape[0])
@@ -349,6 +332,3 @@ def _elements_per_second(dataset: Any, seconds: float, *, at_once: int, warm_up:
         while taken == 0 or time.perf_counter() < started + seconds:
             taken += int(next(iterator).shape[0])
         return taken / (time.perf_counter() - started)
-    finally:
-        del iterator
-        free_iterators()

@@ -27,7 +27,7 @@ from pipetune.pipelines.replay import replay
 from pipetune.probes.batches import downstream_batch, map_two_parts
 from pipetune.probes.decode_and_crop import decode_at_scale
 from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import iterating
 
 _PASS_SECONDS = 0.05  # of an average pass, at least
 _SLICE_SECONDS = 0.01  # of it, at least: neighbours on the same cores take a third of their speed for so long at times
@@ -162,25 +162,18 @@ def _gathering_seconds(source: live.LivePipeline, annotated: Pipeline, node: Nod
     out = [Remove(above.id) for above in annotated.upstream(batch.id) if above.op in leave and above.id in below]
     gather = ReplaceSource(node.id, batch.id, node.gathering.digest, of_rows)
     edited = apply_edits(annotated, [*out, gather])
-    path = {gather.gather, *(above.id for above in edited.upstream(gather.gather))}
-    part = replace(edited, nodes=tuple(one for one in edited if one.id in path))
+    part = replace(edited, nodes=(*edited.upstream(gather.gather), edited[gather.gather]))
     rows = replay(source, part).repeat()
     return _median_over_rounds(lambda: _window(rows))
 
 
 def _window(dataset: Any) -> float:
     """Returns the seconds per element in one thread, excluding the first element."""
-    iterator = iter(windows.without_optimizations(dataset))
-    try:
+    with iterating(windows.without_optimizations(dataset)) as iterator:
         next(iterator)
-        count, start = 0, time.perf_counter()
-        while count < 2 or time.perf_counter() < start + _SECONDS:
-            next(iterator)
-            count += 1
+        start = time.perf_counter()
+        count = windows.consume(iterator, _SECONDS, fewest=2)
         return (time.perf_counter() - start) / count
-    finally:
-        del iterator
-        free_iterators()
 
 
 _MOST_ELEMENTS, _FEWEST_ELEMENTS = 64, 2  # kept in memory and reused
@@ -201,8 +194,8 @@ class _Comparison:
 
     node: str  # the last of the maps
     above: Any  # the dataset whose elements they get
-    original: Callable[[Any], Any]  # applies the maps as they are
-    forms: Mapping[str, Callable[[Any], Any]]  # the others, by what they are
+    functions: Sequence[Any]  # of the maps as they are, traced
+    forms: Mapping[str, Callable[[], Any]]  # the others, by what they are: each makes the function of one map
     fill_seconds: float  # what an element takes to make before the maps, as far as known
     own_seconds: float  # what it takes in the maps
 
@@ -225,7 +218,8 @@ class _Comparison:
 
     def _datasets(self, plain: Any) -> list[Any]:
         with tensorflow_private.reusing_traced_functions():
-            return [apply(plain) for apply in (self.original, *self.forms.values())]
+            forms = ([plain.map(make())._map_func] for make in self.forms.values())
+            return [_map_apart(plain, functions) for functions in (self.functions, *forms)]
 
 
 _SHRINKING, _MERE_CALL = "shrinking", "mere call"
@@ -278,8 +272,8 @@ def _edited(source: live.LivePipeline, annotated: Pipeline, profile: Profile | N
             yield _Comparison(
                 node.id,
                 source.datasets[node.inputs[0]],
-                functools.partial(_map_apart, functions=[traced]),
-                {name: functools.partial(_map_edited, traced=traced, edit=edit) for name, edit in edits.items()},
+                [traced],
+                {name: functools.partial(edit, traced) for name, edit in edits.items()},
                 _seconds_above(annotated, node.id, profile),
                 _own_seconds([node.id], profile),
             )
@@ -290,11 +284,10 @@ def _edits(node: Node) -> dict[str, Callable[[Any], Any]]:
     function = node.function
     if function is None:
         return {}
-    answers = {form: function.edited_graph(form) for form in GRAPH_EDITS}
     edits: dict[str, Callable[[Any], Any]] = {
         form.value: graph_edit(form).edit_graph
-        for form, answer in answers.items()
-        if answer is not None and not answer.why_not
+        for form, edit in GRAPH_EDITS.items()
+        if (probed := getattr(function, edit.probed)) is not None and not probed.why_not
     }
     if function.shrinking is not None and not function.shrinking.why_not:
         edits[_SHRINKING] = functools.partial(decode_at_scale, ratio=function.shrinking.ratio)
@@ -315,25 +308,17 @@ def _fused(source: live.LivePipeline, annotated: Pipeline, profile: Profile | No
         yield _Comparison(
             node.id,
             source.datasets[source.pipeline[names[0]].inputs[0]],
-            functools.partial(_map_apart, functions=[source.datasets[name]._map_func for name in names]),
-            {FunctionVariant.FUSED.value: functools.partial(_map_fused, source=source, names=names)},
+            [source.datasets[name]._map_func for name in names],
+            {FunctionVariant.FUSED.value: functools.partial(map_functions.compose_maps, source, names)},
             _seconds_above(annotated, names[0], profile),
             _own_seconds(names, profile),
         )
 
 
-def _map_edited(plain: Any, *, traced: Any, edit: Callable[[Any], Any]) -> Any:
-    return _map_apart(plain, functions=[plain.map(edit(traced))._map_func])
-
-
-def _map_apart(plain: Any, *, functions: Sequence[Any]) -> Any:
+def _map_apart(plain: Any, functions: Sequence[Any]) -> Any:
     for function in map_functions.with_fixed_draws(functions):  # by chance one form might draw what is cheap
         plain = plain.map(function, synchronous=True)
     return plain
-
-
-def _map_fused(plain: Any, *, source: live.LivePipeline, names: tuple[str, ...]) -> Any:
-    return _map_apart(plain, functions=[plain.map(map_functions.compose_maps(source, names))._map_func])
 
 
 def _mere_call(_traced: Any) -> Callable[..., Any]:

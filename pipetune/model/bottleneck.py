@@ -11,7 +11,7 @@ from pipetune.core.machine import Machine
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import INPUT_BOUND_ABOVE, LARGEST_BUFFER, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
-from pipetune.core.results import Interval, Scenario
+from pipetune.core.results import Interval, Scenario, joined
 from pipetune.core.settings import Settings
 from pipetune.model.segments import defaults_apply
 from pipetune.model.throughput import Bound, ThroughputPrediction, no_prediction_reason, predict, sequential_segments
@@ -58,19 +58,13 @@ def explain(pipeline: Pipeline, profile: Profile, bottleneck: str | None, cores:
     if bottleneck is None:
         return None
     node = pipeline[bottleneck]
-    if runs_python(node, profile):
+    measured = profile.operator(node.id)
+    if node.runs_python or (measured is not None and measured.python):
         return Explanation(Cause.PYTHON, node.id, _PYTHON)
     return Explanation(Cause.OPERATOR, node.id)
 
 
 _PYTHON = "It runs Python code, whose calls take turns wherever they hold the GIL."
-
-
-def runs_python(node: Node, profile: Profile) -> bool:
-    """Whether the operator calls into Python for every element."""
-    measured = profile.operator(node.id)
-    written = node.function is not None and node.function.python
-    return node.op == "from_generator" or written or (measured is not None and measured.python)
 
 
 def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) -> Explanation | None:
@@ -110,12 +104,9 @@ def _duration(seconds: float) -> str:
 def output_buffer(pipeline: Pipeline) -> int | None:
     """Returns the number of elements prepared ahead of the consumer; 0 for none, None if TensorFlow chooses it.
 
-    This is the buffer of the last prefetch, or of the one that TensorFlow appends to a pipeline that does not end
-    in a prefetch.
+    This is the buffer of the last prefetch, or of the one that TensorFlow appends to a pipeline without one at its end.
     """
-    node = pipeline.output
-    while node.op == "with_options" and node.inputs:
-        node = pipeline[node.inputs[0]]
+    node = pipeline.last_except(("with_options",))
     if node.op == "prefetch":
         size = node.argument("buffer_size")
         return size if isinstance(size, int) and size != AUTOTUNE else None
@@ -156,12 +147,8 @@ def buffered_step_seconds(intervals: Sequence[float], model_seconds: float, buff
 def sufficient_buffer(intervals: Sequence[float], model_seconds: float) -> int | None:
     """Returns the smallest power of two that is about as good as an unlimited buffer; None if none is."""
     goal = (1 + _ENOUGH) * buffered_step_seconds(intervals, model_seconds, None)
-    size = 1
-    while size <= min(LARGEST_BUFFER, 2 * len(intervals)):
-        if buffered_step_seconds(intervals, model_seconds, size) <= goal:
-            return size
-        size *= 2
-    return None
+    sizes = (1 << power for power in range(min(LARGEST_BUFFER, 2 * len(intervals)).bit_length()))
+    return next((size for size in sizes if buffered_step_seconds(intervals, model_seconds, size) <= goal), None)
 
 
 def verdict_of(share: Interval | None) -> Verdict:
@@ -280,8 +267,8 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, c
         return "Taking elements in Python, one by one, bounds the input: with larger batches there are fewer elements."
     if prediction.bottleneck is None:
         return ""
-    named = _named(pipeline[prediction.bottleneck])
-    others = [_named(pipeline[name]) for name in prediction.nodes if name != prediction.bottleneck]
+    named = _named(pipeline[prediction.bottleneck], pipeline)
+    others = [_named(pipeline[name], pipeline) for name in prediction.nodes if name != prediction.bottleneck]
     match prediction.bound:
         case Bound.SEGMENT:
             thread = f" in one thread with {_listed(others)}" if others else " in one thread"
@@ -294,12 +281,18 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, c
             return f"{named} bounds the input: it reads at the full speed of the storage."
 
 
-def _named(node: Node) -> str:
-    """Operator, the call that makes it, file name and line; the folder would be too long for a sentence."""
+def _named(node: Node, pipeline: Pipeline) -> str:
+    """Operator, the call that makes it, file name and line; the folder would be too long for a sentence.
+
+    Of several on one line, as `map(parse).map(augment)`, the function says which it is.
+    """
     if node.location is None:
         return node.title
-    method = node.location.method
+    method, place = node.location.method, (node.op, node.location.file, node.location.line)
     within = "" if method in ("", "apply", node.op) else f" of {method}"  # of several operators, as `list_files`
+    alike = [one for one in pipeline if one.location and (one.op, one.location.file, one.location.line) == place]
+    if len(alike) > 1 and node.function is not None and node.function.name.isidentifier():
+        within = f" of {node.function.name}"
     return f"{node.title}{within} ({PurePath(node.location.file).name}:{node.location.line})"
 
 
@@ -309,22 +302,14 @@ def core_count(cores: float) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    if len(names) > 3:
-        return ", ".join(names[:3]) + f" and {len(names) - 3} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return joined(names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"])
 
 
-CORE_FACTORS = (2, 4)
-"""Multiples of the available cores."""
-
-MODEL_SPEEDUPS = (2, 10)
-"""Speedups of the training step."""
-
-STORAGE_SPEEDUP = 4
-"""Multiple of the storage bandwidth."""
-
-REPLICAS = (2, 4, 8)
-"""Numbers of replicas on this host; each takes its own batch per step."""
+_CORE_FACTORS = (2, 4)  # multiples of the available cores
+_MODEL_SPEEDUPS = (2, 10)  # of the training step
+_STORAGE_SPEEDUP = 4  # multiple of the storage bandwidth
+_REPLICAS = (2, 4, 8)  # on this host; each takes its own batch per step
+_MORE_MEMORY = "twice the memory"
 
 
 def what_if(
@@ -364,16 +349,13 @@ def what_if(
         return Scenario(name, finite, training, binds, found.bottleneck, found.bound.value)
 
     now = rated("as it is")
-    table = [now, *(rated(f"{factor} times the cores", times=factor) for factor in CORE_FACTORS)]
+    table = [now, *(rated(f"{factor} times the cores", times=factor) for factor in _CORE_FACTORS)]
     if step_seconds is not None:
-        table += [rated(f"a training step {factor} times as fast", model=factor) for factor in MODEL_SPEEDUPS]
+        table += [rated(f"a training step {factor} times as fast", model=factor) for factor in _MODEL_SPEEDUPS]
     if storage_bytes_per_second is not None:
-        table.append(rated(f"storage {STORAGE_SPEEDUP} times as fast", storage=STORAGE_SPEEDUP))
+        table.append(rated(f"storage {_STORAGE_SPEEDUP} times as fast", storage=_STORAGE_SPEEDUP))
     trusted = (one for one in larger_memory_pipelines if not no_prediction_reason(one, profile))
     larger = [replace(now, name=_MORE_MEMORY), *(rated(_MORE_MEMORY, one) for one in trusted)]
     table.append(max(larger, key=lambda one: float("inf") if one.input_rate is None else one.input_rate))
-    table += [rated(f"{count} replicas on this host", replicas=count) for count in REPLICAS]
+    table += [rated(f"{count} replicas on this host", replicas=count) for count in _REPLICAS]
     return tuple(table)
-
-
-_MORE_MEMORY = "twice the memory"

@@ -154,8 +154,7 @@ def split_batches(batches: Iterable[range], replicas: int) -> Iterator[range]:
 def stream_split_sizes(global_batch: int, *, workers: int, replicas_per_worker: int, worker: int) -> tuple[int, ...]:
     """Returns the sizes into which a worker splits its stream, cyclically; no two differ by more than one.
 
-    There is one size per replica of the job; each worker begins at its own replicas' sizes, so that every step has the
-    global batch size in total.
+    There is one size per replica of the job. Each worker begins at its own, so that every step has the global batch.
     """
     replicas = workers * replicas_per_worker
     floor, larger = divmod(global_batch, replicas)

@@ -12,10 +12,10 @@ from scipy import special
 
 from pipetune.core import element_counts
 from pipetune.core.element_counts import integer_or
-from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline
 from pipetune.core.profile import MemoryGrowth, Profile
 from pipetune.core.results import Interval
+from pipetune.model.segments import parallel_calls
 
 AUTOTUNE_PREFETCH_ELEMENTS = 8
 """Assumed final size of an autotuned prefetch buffer: it doubles as long as the consumer finds it empty."""
@@ -56,7 +56,7 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
             return READER_BYTES
         case "interleave" | "parallel_interleave":
             cycle = integer_or(node.argument("cycle_length"), AUTOTUNE)
-            ahead = _calls(node, cores) > 0 or node.op == "parallel_interleave"
+            ahead = parallel_calls(node, cores) > 0 or node.op == "parallel_interleave"
             files = _elements(pipeline, pipeline[node.inputs[0]], profile)
             count, block = _elements(pipeline, node, profile), integer_or(node.argument("block_length"), 1)
             return _bytes_of_readers(cycle, out, ahead=ahead, files=files, count=count, block=block)
@@ -66,9 +66,9 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
                 integer_or(reads, AUTOTUNE), out, files=files, count=_elements(pipeline, node, profile)
             )
         case "map":
-            return _calls(node, cores) * out
+            return parallel_calls(node, cores) * out
         case "batch" | "padded_batch" | "ragged_batch":
-            return (1 + _calls(node, cores)) * out
+            return (1 + parallel_calls(node, cores)) * out
         case _:
             return 0.0
 
@@ -126,14 +126,6 @@ def added_bytes(original: Pipeline, edited: Pipeline, profile: Profile, *, cores
     """
     before = predicted_peak_bytes(original, profile, cores=cores)
     return predicted_peak_bytes(edited, profile, cores=cores) - before
-
-
-def _calls(node: Node, cores: float) -> float:
-    """Parallel calls in flight; 0 for a serial operator."""
-    value = node.argument(operator_facts(node.op).parallel_argument or "num_parallel_calls")
-    if value is None:
-        return 0.0
-    return max(1.0, cores) if value == AUTOTUNE or not isinstance(value, int) else float(value)
 
 
 def _elements(pipeline: Pipeline, node: Node, profile: Profile) -> int | None:

@@ -30,7 +30,7 @@ def _differs_between_runs(node: Node) -> str:
         return f"{node.title} may yield elements out of order (deterministic=False)"
     if node.op == "opaque":
         return f"{node.title} is not known to pipetune"
-    if node.op == "from_generator" or (function is not None and function.python):
+    if node.runs_python:
         return f"{node.title} runs Python code, which may return something else each time"
     if node.op in ("random", "shuffle") and node.argument("seed") is None:
         return f"{node.op} draws without a seed"

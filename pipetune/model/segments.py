@@ -319,17 +319,25 @@ def _work(node: Node, measured: OperatorProfile | None, count: float, spin_secon
 
 def _parallelism(node: Node, cores: float, automatic: bool) -> float | None:
     """Threads of a parallel operator, with `automatic` also of a stateless map; None in the thread of its consumer."""
-    argument = operator_facts(node.op).parallel_argument
-    value = node.argument(argument) if argument else None
-    if value is None:
+    calls = parallel_calls(node, cores)
+    if not calls:
         stateless_map = node.op == "map" and node.function is not None and node.function.stateless
         made_parallel = automatic and stateless_map and node.argument("synchronous") is not True
         return max(1.0, cores) if made_parallel else None
-    calls = max(1.0, cores) if value == AUTOTUNE or not isinstance(value, int) else float(value)
     cycle = node.argument("cycle_length")
     if node.op == "interleave" and isinstance(cycle, int) and cycle > 0:
         return min(calls, float(cycle))
     return calls
+
+
+def parallel_calls(node: Node, cores: float) -> float:
+    """Returns the parallel calls of an operator that are in flight; 0 for a serial one."""
+    name = operator_facts(node.op).parallel_argument or "num_parallel_calls"
+    # That of `tf.data.experimental` is always parallel: it has a thread for each reader.
+    value = node.argument("cycle_length" if node.op == "parallel_interleave" else name)
+    if value is None:
+        return 0.0
+    return max(1.0, cores) if value == AUTOTUNE or not isinstance(value, int) else float(value)
 
 
 def _map_fuses(node: Node, pipeline: Pipeline) -> bool:

@@ -240,13 +240,8 @@ def _ceilings(
     return tuple(sorted(found, key=lambda one: (not one.reached and one.limit in PER_HOST_LIMITS, one.replicas.low)))
 
 
-def _jobs_at_scales(job: TrainingJob, limits: Sequence[ReplicaLimit], *, host_rate_known: bool) -> tuple[JobSize, ...]:
-    """Returns the job at several sizes, up to twice as many replicas, and the rate that its input delivers there."""
-    sizes = {-(-job.replicas // 2**power) for power in range(_SMALLEST_SCALE_HALVINGS + 1)} | {2 * job.replicas}
-    return tuple(_rung(job, replicas, limits, known=host_rate_known) for replicas in sorted(sizes))
-
-
 def _rung(job: TrainingJob, replicas: int, limits: Sequence[ReplicaLimit], *, known: bool) -> JobSize:
+    """Returns the job with so many replicas, and the rate that its input delivers there."""
     hosts = -(-replicas // job.per_host)
     on_full = min(replicas, job.per_host)
     fed = float(replicas)
@@ -299,13 +294,9 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
         result: a dataset with a profile.
         machine: the machine it was measured on.
         job: the training job.
-
-    Raises:
-        ValueError: the dataset has no profile.
     """
     profile = result.profile
-    if profile is None:
-        raise ValueError("a dataset without a profile")
+    assert profile is not None
     variants = [_Variant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
     if result.plan is not None and result.tuned is not None:
         variants.append(_Variant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
@@ -317,20 +308,24 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
     files = _files(variants[-1], job)
     epoch = epoch_examples(result.pipeline, profile)
     service = _element_bytes(variants[-1], job)
+    packed = None
+    if service is not None and job.compression is not None:
+        packed = QuantityRange(service.low / job.compression, service.high / job.compression, Origin.GIVEN)
     loop = _loop_cores(profile, machine, job)
     read = None if last.storage_bytes_per_second is None else last.storage_bytes_per_second.times(1 / job.rate)
+    scales = {-(-job.replicas // 2**power) for power in range(_SMALLEST_SCALE_HALVINGS + 1)} | {2 * job.replicas}
     limits = _ceilings(job, last, files=files, epoch_examples=epoch, read_bytes=read)
     return Sizing(
         dataset=result.pipeline.name,
         job=job,
         feeds=feeds,
         service_bytes_per_second=service,
-        service_bytes_compressed=_compressed(service, job),
+        service_bytes_compressed=packed,
         loop_cores=loop,
         files=files,
         epoch_examples=epoch,
         ceilings=limits,
-        rungs=_jobs_at_scales(job, limits, host_rate_known=last.host_rate is not None),
+        rungs=tuple(_rung(job, one, limits, known=last.host_rate is not None) for one in sorted(scales)),
         missing=tuple(_missing(variants[-1], last, job, service=service, files=files, loop=loop)),
         processor=machine.processor,
         measured_cores=machine.cores_granted,
@@ -342,12 +337,6 @@ def _element_bytes(variant: _Variant, job: TrainingJob) -> QuantityRange | None:
     if variant.profile.element_bytes is None:
         return None
     return _exactly(job.host_rate * variant.profile.element_bytes / variant.examples_per_element)
-
-
-def _compressed(elements: QuantityRange | None, job: TrainingJob) -> QuantityRange | None:
-    if elements is None or job.compression is None:
-        return None
-    return QuantityRange(elements.low / job.compression, elements.high / job.compression, Origin.GIVEN)
 
 
 def _loop_cores(profile: Profile, machine: Machine, job: TrainingJob) -> QuantityRange | None:

@@ -45,7 +45,7 @@ def _reason(node: Node, measured: OperatorProfile | None) -> str:
     if node.op == "opaque":
         return f"pipetune does not know the operator {node.title}"
     function = node.function
-    if node.op == "from_generator" or (function is not None and function.python):
+    if node.runs_python:
         return f"{node.title} runs Python code, which takes turns with the training loop"
     if function is None:
         return ""

@@ -29,7 +29,6 @@ def load(shell: Any) -> None:
 
 
 def unload(_shell: Any) -> None:
-    """Takes the extension out."""
     global _installed
     if _installed is not None:
         _installed.close()

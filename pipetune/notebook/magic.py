@@ -15,6 +15,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.settings import Settings, consents_of
 from pipetune.interactive import running_shell
 from pipetune.notebook.tuning import CellTuning
+from pipetune.source.cells import Cells
 from pipetune.supervisor.user_files import warnings
 from pipetune.tuned_session import TunedSession
 
@@ -26,14 +27,6 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"%%pipetune: {message}")
 
 
-def _parser() -> _Parser:
-    parser = _Parser("%%pipetune", add_help=False, allow_abbrev=False)
-    parser.add_argument("--budget", type=float, default=Settings().budget_seconds)
-    parser.add_argument("--allow", action="append", default=[])
-    parser.add_argument("name", nargs="?", default="_pipetune")
-    return parser
-
-
 def run(line: str, cell: str) -> TunedSession | None:
     """Runs the magic, and returns the session for the notebook to show; None if the cell did not train.
 
@@ -41,7 +34,11 @@ def run(line: str, cell: str) -> TunedSession | None:
         UsageError: the arguments are wrong.
         BaseException: what the cell raised, or what ended the measurements.
     """
-    given = _parser().parse_args(line.split())
+    parser = _Parser("%%pipetune", add_help=False, allow_abbrev=False)
+    parser.add_argument("--budget", type=float, default=Settings().budget_seconds)
+    parser.add_argument("--allow", action="append", default=[])
+    parser.add_argument("name", nargs="?", default="_pipetune")
+    given = parser.parse_args(line.split())
     if not given.name.isidentifier() or keyword.iskeyword(given.name):
         raise UsageError(f"%%pipetune: {given.name!r} is not a name that the session can be bound to.")
     if not 0 < given.budget < math.inf:
@@ -66,20 +63,16 @@ def run(line: str, cell: str) -> TunedSession | None:
         error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # its frames are of no use to the user
         raise
     if tuned is None:
-        print(_nothing_to_tune(tuning))
+        seen = Cells().named(tuning.observed.script.describe_other_uses())
+        print(
+            f"The cell ran to its end and trained on no tf.data.Dataset{f': {seen}' if seen else ''}. pipetune tunes "
+            "tf.data pipelines: pass a tf.data.Dataset to fit, or loop over one. A loop is taken for training once it "
+            "has taken 20 elements and changes weights."
+        )
         return None
     shell.push({given.name: tuned})
     print("\n".join(_remarks(tuning, tuned, given.name, shell.user_ns)))
     return tuned
-
-
-def _nothing_to_tune(tuning: CellTuning) -> str:
-    seen = tuning.other_uses
-    return (
-        f"The cell ran to its end and trained on no tf.data.Dataset{f': {seen}' if seen else ''}. pipetune tunes "
-        "tf.data pipelines: pass a tf.data.Dataset to fit, or loop over one. A loop is taken for training once it has "
-        "taken 20 elements and changes weights."
-    )
 
 
 def _remarks(tuning: CellTuning, tuned: TunedSession, name: str, namespace: dict[str, Any]) -> Iterator[str]:
@@ -90,7 +83,7 @@ def _remarks(tuning: CellTuning, tuned: TunedSession, name: str, namespace: dict
     )
     if tuning.kept:
         yield f"It could not be put back in {', '.join(tuning.kept)}: make them again before you train."
-    yield from warnings(replace(tuning.files, unexplained=[]))
+    yield from warnings(replace(tuning.observed.files, unexplained=[]))
     main = tuned.session.main_dataset
     dataset = (main.pipeline.name if main is not None else "").strip()
     if main is not None and not any(node.location for node in main.pipeline):

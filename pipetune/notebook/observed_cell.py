@@ -132,8 +132,6 @@ class _State:
 
 
 class ObservedCell:
-    """One run of a cell."""
-
     def __init__(
         self,
         namespace: dict[str, Any],

@@ -22,7 +22,6 @@ from pipetune.capture.loops import extend_loops
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import restoration
 from pipetune.core.errors import PipetuneError
-from pipetune.core.restoration import Restoration
 from pipetune.core.settings import Settings
 from pipetune.journal import Journal, Listener
 from pipetune.live_progress import showing_progress
@@ -48,7 +47,7 @@ class CellTuning:
         self._code, self._extends_loops = _compiled(shell, cell)
         self._journal: Journal | None = None
         self._listener = Listener()
-        self._observed: ObservedCell  # from `run` on
+        self.observed: ObservedCell  # from `run` on
         self._started = time.monotonic()
         self.training = ""
         """What was taken for training, in words."""
@@ -56,16 +55,6 @@ class CellTuning:
         """The notebook's variable that holds the dataset that is trained on; "dataset" if none does."""
         self.kept: list[str] = []
         """Objects that hold the measured steps, as they cannot be restored."""
-
-    @property
-    def other_uses(self) -> str:
-        """What the cell that was run did with data in place of training on a dataset; "" if nothing was seen."""
-        return Cells().named(self._observed.script.describe_other_uses())
-
-    @property
-    def files(self) -> Restoration:
-        """What was done to files that the measured steps of the cell that was run changed."""
-        return self._observed.files
 
     def run(self) -> TunedSession | None:
         """Runs the cell and returns the session; None if the cell ran to its end without training on a dataset.
@@ -75,11 +64,11 @@ class CellTuning:
         """
         showing = showing_progress(Listener(), requested=True)
         with restoration.journal_folder() as folder, showing as self._listener:
-            self._listener.progress("cell", "running to its first training step", best="", elapsed=0.0, left=None)
+            self._listener.progress("cell", "running to its first training step", best="", left=None)
             silence = _silencer(self._shell)
-            self._observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
+            self.observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
             try:
-                self._observed.run(
+                self.observed.run(
                     lambda: exec(self._code, self._shell.user_global_ns, self._shell.user_ns),
                     extends_loops=self._extends_loops,
                 )
@@ -106,13 +95,13 @@ class CellTuning:
             self.kept = protection.unrestorable_names(self._code, self._shell.user_ns)
         resuming = (*script.resuming, *resume_points.find(source))
         subject = Subject(source, consumer, use, other_pipelines(script.uses, use), resuming, script.written_files)
-        listener = cast(Listener, _Stoppable(self._listener, self._observed))
+        listener = cast(Listener, _Stoppable(self._listener, self.observed))
         study = new_study(subject, self._settings, listener)
         self._journal = study.journal
         study.journal.update(seconds={"capture": round(time.monotonic() - self._started, 3)})
         workflow.analyze(study)
-        if self._observed.suppressed:
-            study.journal.update(side_effects={"saves_suppressed": self._observed.suppressed})
+        if self.observed.suppressed:
+            study.journal.update(side_effects={"saves_suppressed": self.observed.suppressed})
 
 
 class _Stoppable:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
-from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, graph_with, rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, edited_function, replacement_node
 from pipetune.pipelines.reachability import reachable
 
 _DECODER = "DecodeJpeg"
@@ -60,11 +59,7 @@ def find_resize(graph: Any) -> tuple[DecodeUse, tuple[int, int]]:
 
 
 def _find_use(graph: Any, kinds: frozenset[str]) -> DecodeUse:
-    """Finds the one decode in the graph, and the op with a type in `kinds` that alone uses its image.
-
-    Raises:
-        CannotEdit: there is none, or its image is used in another way.
-    """
+    """Finds the one decode in the graph, and the op with a type in `kinds` that alone uses its image; else raises."""
     decodes = [op for op in graph.get_operations() if op.type == _DECODER]
     if not decodes:
         raise CannotEdit("it decodes inside a branch, a loop or a traced function")
@@ -274,8 +269,7 @@ def edit_graph(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
         CannotEdit: it needs the whole image.
     """
     graph = traced.function.graph
-    crop, given = find_crop(graph), graph.as_graph_def()
-    at = {node.name: node for node in given.node}
+    crop, at = find_crop(graph), {node.name: node for node in graph.as_graph_def().node}
     decode, cut = at[crop.decode.name], at[crop.op.name]
     shapes = TracedOps("shape", lambda data: image_shapes(data, crop), [crop.decode.inputs[0]], [decode.input[0]])
     window = TracedOps(
@@ -285,24 +279,18 @@ def edit_graph(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
         [decode.input[0], shapes.outputs[0], *cut.input[1:3]],
     )
     image, begin, size = window.outputs
-    replaced = dict(zip((op.name for op, _ in crop.shapes), shapes.outputs[1:], strict=True))
-    edited = graph_with(given, [])
-    for piece in (shapes, window):
-        edited.library.MergeFrom(piece.library)
-    for node in given.node:
-        if node.name == decode.name:
-            edited.node.extend(shapes.nodes)
-        elif node.name in replaced:
-            edited.node.append(replacement_node(node, "Identity", [replaced[node.name]], T=node.attr["out_type"].type))
-        elif node.name == cut.name:
-            edited.node.extend(window.nodes)
-            edited.node.append(replacement_node(decode, "Identity", [image], T=tf.uint8.as_datatype_enum))
-            edited.node.extend(_slice_nodes(node, [node.input[0], begin, size], crop.op.outputs[0].shape))
-        else:
-            edited.node.append(node)
-    made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
-    made.called = (shapes, window)  # kept alive: TensorFlow deletes the functions of their branches along with them
-    return made
+    replaced = {
+        decode.name: shapes.nodes,
+        cut.name: [
+            *window.nodes,
+            replacement_node(decode, "Identity", [image], T=tf.uint8.as_datatype_enum),
+            *_slice_nodes(cut, [cut.input[0], begin, size], crop.op.outputs[0].shape),
+        ],
+    }
+    for (op, _), output in zip(crop.shapes, shapes.outputs[1:], strict=True):
+        node = at[op.name]
+        replaced[op.name] = [replacement_node(node, "Identity", [output], T=node.attr["out_type"].type)]
+    return edited_function(traced, replaced, (shapes, window))
 
 
 def _slice_nodes(node: Any, inputs: Sequence[str], shape: Any) -> Iterator[Any]:

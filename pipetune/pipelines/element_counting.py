@@ -6,7 +6,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -45,9 +45,9 @@ def count_elements(
     pipeline = source.pipeline
     counts = {**(known or {}), **{node.id: node.cardinality for node in pipeline if node.cardinality >= 0}}
     for node in pipeline:
-        if node.id in counts:
-            continue
-        found = _from_upstream(node, counts)
+        found, above = counts.get(node.id), [counts[name] for name in node.inputs if name in counts]
+        if found is None and 0 < len(above) == len(node.inputs):
+            found = output_count(node, above)
         if found is None and _can_be_iterated(node, pipeline):
             found = _records(source, node, limit_seconds)
             found = _iterate(source.datasets[node.id], limit_seconds) if found is None else found
@@ -66,11 +66,8 @@ def _can_be_iterated(node: Node, pipeline: Pipeline) -> bool:
     return all(above.op not in ("map", "repeat", "from_generator", "opaque") for above in pipeline.upstream(node.id))
 
 
-def _from_upstream(node: Node, counts: dict[str, int]) -> int | None:
-    """Returns the exact count of an operator from those of its inputs; None if they do not determine it."""
-    if not node.inputs or not all(above in counts for above in node.inputs):
-        return None
-    above = [counts[one] for one in node.inputs]
+def output_count(node: Node, above: Sequence[int]) -> int | None:
+    """Returns the exact element count of an operator from those of its inputs; None if they do not determine it."""
     match node.op:
         case "concatenate":
             return sum(above)
@@ -100,11 +97,12 @@ def _records(source: LivePipeline, node: Node, limit_seconds: float) -> int | No
         return None
     named = source.datasets[node.inputs[0]] if node.inputs else source.datasets[node.id]._filenames
     end, total = time.perf_counter() + limit_seconds, 0
-    for name in _names(named):
-        found = _records_of_file(name, end)
-        if found is None:
-            return None
-        total += found
+    for names in [named] if isinstance(named, tf.Tensor) else named:
+        for name in map(os.fsdecode, np.ravel(names.numpy())):
+            found = _records_of_file(name, end)
+            if found is None:
+                return None
+            total += found
     return total
 
 
@@ -119,11 +117,6 @@ def _opens_its_elements(source: LivePipeline, node: Node) -> bool:
         opened = [opened[0].op.inputs[0]]
     single = isinstance(source.datasets[node.inputs[0]].element_spec, tf.TensorSpec)
     return single and [one.name for one in opened] == [graph.inputs[0].name]
-
-
-def _names(named: Iterable[tf.Tensor] | tf.Tensor) -> Iterator[str]:
-    for names in [named] if isinstance(named, tf.Tensor) else named:
-        yield from map(os.fsdecode, np.ravel(names.numpy()))
 
 
 def _records_of_file(name: str, end: float) -> int | None:

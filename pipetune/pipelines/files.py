@@ -141,11 +141,9 @@ def named_files(source: LivePipeline, *, limit_seconds: float = 2.0) -> NamedFil
     for number, name in enumerate(_candidates(source)):
         if number >= _MOST_NAMES or time.perf_counter() > end:
             return NamedFiles(tuple(found), tuple(remote.items()), complete=False)
-        scheme = _scheme(name)
-        name = _local(name)
-        if scheme:
+        if scheme := _scheme(name):
             remote[scheme] += 1
-        elif name not in found and os.path.isfile(name):
+        elif (name := _local(name)) not in found and os.path.isfile(name):
             found[name] = None
     return NamedFiles(tuple(found), tuple(remote.items()))
 
@@ -159,8 +157,9 @@ def files_within(folder: str) -> Iterator[str]:
 def _candidates(source: LivePipeline) -> Iterator[str]:
     for node in source.pipeline:
         dataset = source.datasets[node.id]
-        if node.op in _READERS:
-            yield from _reader_names(dataset)
+        if node.op in _READERS:  # it keeps a tensor, or a dataset that keeps tensors
+            given = getattr(dataset, "_filenames", ())
+            yield from _names([given] if isinstance(given, tf.Tensor) else getattr(given, "_tensors", ()))
         elif node.op in _FOLDERS:
             yield from _stored(live.to_json_value(getattr(dataset, "_path", "")), files_within)
         elif node.op == "cache":
@@ -168,12 +167,6 @@ def _candidates(source: LivePipeline) -> Iterator[str]:
         yield from _names(getattr(dataset, "_tensors", ()))
         for attribute in live.kind_of(dataset).functions:
             yield from _constants(getattr(dataset, attribute))
-
-
-def _reader_names(reader: Any) -> Iterator[str]:
-    """Yields the names given to a reader as a tensor, or as a dataset that keeps them in tensors."""
-    given = getattr(reader, "_filenames", ())
-    yield from _names([given] if isinstance(given, tf.Tensor) else getattr(given, "_tensors", ()))
 
 
 def _names(tensors: Iterable[Any]) -> Iterator[str]:

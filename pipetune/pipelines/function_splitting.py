@@ -21,6 +21,7 @@ from pipetune.pipelines.functions import called_functions
 from pipetune.pipelines.graph_edits import function_body, graph_with, rebuild_function, specs_of
 from pipetune.pipelines.lifting import prove_rows
 from pipetune.pipelines.op_types import draws
+from pipetune.pipelines.reachability import reachable
 from pipetune.pipelines.terms import CannotProve
 
 
@@ -308,26 +309,14 @@ def first_varying_op(whole: SplittableFunction) -> tuple[int, SplitPosition]:
         CannotSplit: no op does either.
     """
     library = {function.signature.name: function.node_def for function in whole.graph.as_graph_def().library.function}
-    known: dict[str, SplitPosition | None] = {}
 
-    def varies(nodes: Iterable[Any]) -> SplitPosition | None:
-        found = set()
-        for node in nodes:
-            if draws(node.op):
-                found.add(SplitPosition.BEFORE_DRAWS)
-            if node.op in PYTHON_CALLS:
-                found.add(SplitPosition.BEFORE_PYTHON)
-            found.update(filter(None, map(called, called_functions(node))))
-        return next((kind for kind in SplitPosition if kind in found), None)
-
-    def called(name: str) -> SplitPosition | None:
-        if name not in known:
-            known[name] = None  # a recursive call adds no new ops
-            known[name] = varies(library.get(name, ()))
-        return known[name]
+    def called_by(node: Any) -> list[Any]:
+        return [inner for name in called_functions(node) for inner in library.get(name, ())]
 
     for place, op in enumerate(whole.ops):
-        kind = varies([op.node_def])
-        if kind is not None:
-            return place, kind
+        kinds = {node.op for node in reachable([op.node_def], called_by)}
+        if any(map(draws, kinds)):
+            return place, SplitPosition.BEFORE_DRAWS
+        if not kinds.isdisjoint(PYTHON_CALLS):
+            return place, SplitPosition.BEFORE_PYTHON
     raise CannotSplit("its graph does not show where it draws random numbers or calls Python")

@@ -49,6 +49,24 @@ def graph_with(given: Any, nodes: Iterable[Any]) -> Any:
     return made
 
 
+def edited_function(traced: Any, replaced: Mapping[str, Sequence[Any]], pieces: Sequence[TracedOps] = ()) -> Any:
+    """Returns a dataset's traced function in which some nodes give way to others.
+
+    Args:
+        traced: the function.
+        replaced: by the name of a node of its graph, what takes its place.
+        pieces: what has functions that these nodes call.
+    """
+    graph = traced.function.graph
+    given = graph.as_graph_def()
+    edited = graph_with(given, (made for node in given.node for made in replaced.get(node.name, (node,))))
+    for piece in pieces:
+        edited.library.MergeFrom(piece.library)
+    made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
+    made.called = pieces  # kept alive: TensorFlow deletes the functions of their branches along with them
+    return made
+
+
 class TracedOps:
     """Ops traced from a Python function, to be inserted into another graph.
 

@@ -81,10 +81,10 @@ def _with_small_sources(source: live.LivePipeline) -> Any:
 
 
 def _array_bytes(dataset: Any) -> int:
-    total = 0
-    for tensor in tensorflow_private.source_tensors(dataset):
-        total += (tensor.shape.num_elements() or 0) * max(tensor.dtype.size, 8 if tensor.dtype == tf.string else 1)
-    return total
+    return sum(
+        (tensor.shape.num_elements() or 0) * max(tensor.dtype.size, 8 if tensor.dtype == tf.string else 1)
+        for tensor in tensorflow_private.source_tensors(dataset)
+    )
 
 
 def _dataset_ops(dataset: Any) -> _Ops:
@@ -95,27 +95,22 @@ def _dataset_ops(dataset: Any) -> _Ops:
 
 
 def _describe_node(node: Any) -> str:
-    parts = []
-    for name in _REPORTED_ATTRIBUTES:
-        if name in node.attr:
-            kind = node.attr[name].WhichOneof("value")
-            value = getattr(node.attr[name], kind)
-            parts.append(f"{name}={value.decode() if kind == 's' else value}")
-    return " ".join([DATASET_OP.sub("", node.op), *parts])
+    parts = [DATASET_OP.sub("", node.op)]
+    for name in filter(node.attr.__contains__, _REPORTED_ATTRIBUTES):
+        value = getattr(node.attr[name], node.attr[name].WhichOneof("value"))
+        parts.append(f"{name}={value.decode() if isinstance(value, bytes) else value}")
+    return " ".join(parts)
 
 
 def _changes(before: _Ops, after: _Ops) -> tuple[str, ...]:
     """Describes which operators a pass removed, replaced and added."""
     out, new = list((before - after).elements()), list((after - before).elements())
-    removed, added = [text.split()[0] for text in out], [text.split()[0] for text in new]
-    if not removed and not added:
-        return ()
-    if sorted(removed) == sorted(added):
+    removed, added = (sorted(text.split()[0] for text in texts) for texts in (out, new))
+    if removed == added:  # empty if nothing changed
         changed = {attribute for text in new for attribute in text.split()[1:]}
         changed -= {attribute for text in out for attribute in text.split()[1:]}
         return tuple(_DESCRIPTIONS.get(attribute, attribute) for attribute in sorted(changed))
-    if not removed:
-        return (f"{' and '.join(sorted(added))} added",)
-    if not added:
-        return (f"{' and '.join(sorted(removed))} removed",)
-    return (f"{' and '.join(sorted(removed))} become{'s' if len(removed) == 1 else ''} {' and '.join(sorted(added))}",)
+    before_text, after_text = " and ".join(removed), " and ".join(added)
+    if not removed or not added:
+        return (f"{after_text} added" if added else f"{before_text} removed",)
+    return (f"{before_text} become{'s' if len(removed) == 1 else ''} {after_text}",)

@@ -321,18 +321,11 @@ def _of_parts(call: Call) -> Term:
         splits, values = parts
         if splits.op == values.op == "ParseExampleV2" and splits.inputs == values.inputs:
             first = 3 * int(values.attribute("num_sparse") or 0) + len(values.inputs) - 5  # the first ragged values
-            count = _ragged_features(values)
+            keys = values.inputs[4].value
+            count = keys.size if keys is not None else 0  # row splits come that many outputs after values
             if first <= values.output < first + count == splits.output - values.output + first:
                 return Term(PART, (values,), dtype=values.dtype)
     raise CannotProve(f"processes sparse or ragged features ({call.op})")
-
-
-def _ragged_features(parsed: Term) -> int:
-    """Returns the number of ragged features of a `ParseExampleV2`; row splits come that many outputs after values."""
-    keys = parsed.inputs[4].value
-    if keys is None:
-        raise CannotProve("processes sparse or ragged features (ParseExampleV2)")
-    return int(keys.size)
 
 
 # -- the ops

@@ -113,25 +113,24 @@ def _callable(traced: Any, form: FunctionVariant) -> Callable[..., Any]:
 
 
 def _probe(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
-    first = tuple(node.id for node in run[:-1])
-    return unknown_on_error(lambda why: MapFusion(first=first, why_not=why))(_probe_fusion)(source, run)
+    return replace(_probe_fusion(source, run), first=tuple(node.id for node in run[:-1]))
 
 
+@unknown_on_error(MapFusion)
 def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
     names = tuple(node.id for node in run)
-    first = names[:-1]
     above, last = source.datasets[run[0].inputs[0]], source.datasets[run[-1].id]
     try:
         mapped = above.map(compose_maps(source, names))
     except Exception as error:  # the user's functions are called on inputs they were not written for
-        return MapFusion(first=first, why_not=f"their functions cannot be composed ({type(error).__name__})")
+        return MapFusion(f"their functions cannot be composed ({type(error).__name__})")
     if mapped.element_spec != last.element_spec:
-        return MapFusion(first=first, why_not="composed into one, their functions return different shapes or dtypes")
+        return MapFusion("composed into one, their functions return different shapes or dtypes")
     facts = functions.read_facts(mapped._map_func)
     checks = any(node.function is not None and node.function.can_raise for node in run)
     drawing = any(node.function is not None and node.function.random for node in run)
     if not facts.only_draws or facts.random != drawing or facts.can_raise != checks:
-        return MapFusion(first=first, why_not="composed into one, their functions have state or check other values")
+        return MapFusion("composed into one, their functions have state or check other values")
     try:
         terms: list[Term] | None = None
         numbers, handed = count(), set[Term]()
@@ -139,13 +138,12 @@ def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion
             handed.update(terms or ())
             terms = output_terms(source.datasets[name]._map_func.function, terms, draws=numbers)
         if terms != output_terms(mapped._map_func.function, draws=count()):
-            return MapFusion(first=first, why_not="composed into one, their functions compute something different")
+            return MapFusion("composed into one, their functions compute something different")
         if joined := joined_op(terms or (), handed):
-            why = f"composed into one, their functions may round the result of {joined} differently"
-            return MapFusion(first=first, why_not=why)
+            return MapFusion(f"composed into one, their functions may round the result of {joined} differently")
     except CannotProve as reason:
-        return MapFusion(first=first, why_not=f"one of their functions {reason}")
-    return MapFusion(first=first, digest=facts.digest)
+        return MapFusion(f"one of their functions {reason}")
+    return MapFusion(digest=facts.digest)
 
 
 def with_fixed_draws(run: Sequence[Any]) -> list[Any]:
@@ -198,13 +196,12 @@ def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, abov
     if node.gathers_rows:
         windows = node.gathering.windows if node.gathering is not None else None
         return gathering.gather_from(source.datasets[pipeline.source_of(node.id).id], windows)
-    if function is not None and function.part_of:
+    assert function is not None  # every map has one
+    if function.part_of:
         return _part(function, source.datasets[function.part_of], above)
-    if function is not None and function.first:
+    if function.first:
         return compose_maps(source, (*function.first, node.id), function.called_forms)
     traced = source.datasets[node.id]._map_func
-    if function is None:
-        return traced
     if function.called_on_batches:
         return build_variant(tensorflow_private.python_function(traced), function.form, above.element_spec)
     return graph_edit(function.form).edit_graph(traced) if function.form in GRAPH_EDITS else traced
@@ -213,8 +210,7 @@ def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, abov
 def called_maps(node: Node) -> tuple[str, ...]:
     """Returns the ids of the maps of the original pipeline whose functions the map `node` calls, or parts of them."""
     function = node.function
-    if function is None:
-        return (node.id,)
+    assert function is not None
     return (function.part_of,) if function.part_of else (*function.first, node.id)
 
 

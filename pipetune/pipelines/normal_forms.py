@@ -268,7 +268,9 @@ def _with(call: Call, inputs: Sequence[Term], *, without: str = "", **attributes
 
 
 def _inputs_without(call: Call, position: int) -> list[Term]:
-    return [*call.inputs[:position], *call.inputs[position + 1 :]]
+    inputs = list(call.inputs)
+    del inputs[position]
+    return inputs
 
 
 _INDEX_TYPES = frozenset({"Tidx", "Tlen", "Taxis", "Tshift", "Tpaddings", "Tmultiples", "Tperm", "Index", "Tdim",
@@ -293,11 +295,6 @@ def _axis_attribute(rank_of: Callable[[Call], int]) -> Callable[[Call], Call]:
         return _with(call, call.inputs, axes=(axis,), without="axis")
 
     return form
-
-
-def _concat(call: Call) -> Call:
-    axis = _nonnegative_axis(int(call.constant(len(call.inputs) - 1).reshape(-1)[0]), call.inputs[0].rank)
-    return _with(call, call.inputs[:-1], axes=(axis,))
 
 
 def _roll(call: Call) -> Call:
@@ -347,7 +344,7 @@ _NORMALIZERS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
     **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _numbers_of_input("paddings")),
     **dict.fromkeys(("OneHot", "Pack"), _axis_attribute(_rank_of_output)),
     "BroadcastTo": _sizes_of_input(1),
-    "ConcatV2": _concat,
+    "ConcatV2": _axes_of_input(-1),
     "ExpandDims": _expand_dims,
     "Fill": _sizes_of_input(0),
     "GatherV2": _gather,

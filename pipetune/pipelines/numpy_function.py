@@ -18,7 +18,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.call_sites import is_library, syntax_tree
-from pipetune.pipelines.graph_edits import CannotEdit, rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, edited_function, replacement_node
 
 _EAGER_CALL = "EagerPyFunc"
 
@@ -34,20 +34,18 @@ def edit_graph(traced: Any) -> Any:
     Raises:
         CannotEdit: the Python code does more with an argument than to call `.numpy()` on it, or cannot be read.
     """
-    graph = traced.function.graph
-    edited = graph.as_graph_def()
-    places = [place for place, node in enumerate(edited.node) if node.op == _EAGER_CALL]
-    if not places:
+    calls = [node for node in traced.function.graph.as_graph_def().node if node.op == _EAGER_CALL]
+    if not calls:
         raise CannotEdit("it calls Python inside a branch, a loop or a traced function")
-    for place in places:
-        node = edited.node[place]
+    replaced = {}
+    for node in calls:
         kinds = [tf.as_dtype(kind).as_numpy_dtype for kind in node.attr["Tout"].list.type]
         made = replacement_node(node, "PyFunc", [name for name in node.input if not name.startswith("^")])
         for name in ("Tin", "Tout"):
             made.attr[name].CopyFrom(node.attr[name])
         made.attr["token"].s = _registered(node.attr["token"].s.decode(), kinds).encode()
-        edited.node[place].CopyFrom(made)
-    return tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
+        replaced[node.name] = [made]
+    return edited_function(traced, replaced)
 
 
 _CALLS: dict[str, tuple[str, Callable[..., Any]]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable, Iterator
 
 from pipetune.core.pipeline import Pipeline, SourceLocation
@@ -21,11 +22,10 @@ _TEXT_READERS = frozenset({"TextLineDataset", "CsvDataset"})
 def find(source: LivePipeline) -> list[ResumePoint]:
     """Returns the call sites of the training pipeline that let a later run resume; a take/skip split is not one."""
     found = list(_skips(source))
-    node = next((node for node in source.pipeline if node.element_spec.has_component(ID_FEATURE)), None)
-    if node is not None:
-        place = node.location
-        file, line = (place.file, place.line) if place else ("", 0)
-        found.append(ResumePoint(ResumeMethod.IDS, ID_FEATURE, file=file, line=line))
+    for node in source.pipeline:
+        if node.element_spec.has_component(ID_FEATURE):
+            file, line = (node.location.file, node.location.line) if node.location else ("", 0)
+            return [*found, ResumePoint(ResumeMethod.IDS, ID_FEATURE, file=file, line=line)]
     return found
 
 
@@ -56,11 +56,10 @@ def argument_text(location: SourceLocation | None) -> str:
 
 
 def _is_literal(text: str) -> bool:
-    try:
+    with contextlib.suppress(ValueError, SyntaxError):
         ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return False
-    return True
+        return True
+    return False
 
 
 _MESSAGES = {

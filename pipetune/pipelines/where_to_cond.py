@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import dropwhile
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +18,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import ArraySelection, FunctionFacts
 from pipetune.pipelines.call_sites import is_library
-from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, graph_with, rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, edited_function, graph_with, replacement_node
 from pipetune.pipelines.op_types import ELEMENTWISE, IDENTITIES, REDUCTIONS
 from pipetune.pipelines.reachability import reachable
 
@@ -101,15 +102,12 @@ def _selects_large_array(op: Any) -> bool:
 
 def _caller_of_where(op: Any) -> Any:
     """Returns the frame of the script that called the `tf.where` which made an op; None if a library or nobody did."""
-    frames = list(op.traceback or ())
-    while frames and frames[-1].name != "where_v2":
-        frames.pop()
-    while frames and frames[-1].name in ("where_v2", *_DISPATCHERS):
-        frames.pop()
-    return frames[-1] if frames and not is_library(frames[-1].filename) else None
+    outwards = dropwhile(lambda frame: frame.name != "where_v2", reversed(list(op.traceback or ())))
+    caller = next(dropwhile(lambda frame: frame.name in _WHERE, outwards), None)
+    return caller if caller is not None and not is_library(caller.filename) else None
 
 
-_DISPATCHERS = ("op_dispatch_handler", "error_handler")  # between any call and the function of TensorFlow that runs
+_WHERE = ("where_v2", "op_dispatch_handler", "error_handler")  # itself, and what is between any call and its function
 
 
 def _line(op: Any, statement: _Statement) -> int | None:
@@ -384,7 +382,8 @@ def edit_graph(traced: Any) -> Any:
         raise CannotEdit(next((facts.why_not for facts, _ in statements), "it selects no large arrays"))
     given = graph.as_graph_def()
     nodes = {node.name: node for node in given.node}
-    pieces, gone = dict[str, TracedOps](), set(nodes) - _Graph(graph, {}).live
+    gone = set(nodes) - _Graph(graph, {}).live
+    pieces, replaced = list[TracedOps](), dict[str, list[Any]]()
     for place, (name, sides) in enumerate(branched.items()):
         op = graph.get_operation_by_name(name)
         moved = {one.name for side in sides for one in side.ops}
@@ -393,39 +392,24 @@ def edit_graph(traced: Any) -> Any:
         taken |= {side.tensor.name: side.tensor for side in sides if not side.ops}
         branches = [(side.tensor.name, graph_with(given, [nodes[one.name] for one in side.ops])) for side in sides]
         given_tensors = [op.inputs[0], *taken.values()]
-        pieces[name] = TracedOps(
+        piece = TracedOps(
             f"branch{place}",
             partial(_select, branches, list(taken)),
             [tf.TensorSpec(one.shape, one.dtype) for one in given_tensors],
             [one.name for one in given_tensors],
         )
-        if pieces[name].traced.outputs[0].shape.as_list() != op.outputs[0].shape.as_list():
+        if piece.traced.outputs[0].shape.as_list() != op.outputs[0].shape.as_list():
             raise CannotEdit("its static shapes would be lost")
+        chosen = replacement_node(nodes[name], "Identity", [piece.outputs[0]], T=nodes[name].attr["T"].type)
+        replaced[name] = [*piece.nodes, chosen]
+        pieces.append(piece)
         gone |= moved
-    edited = graph_with(given, [])
-    for piece in pieces.values():
-        edited.library.MergeFrom(piece.library)
-    for node in given.node:
-        if node.name in pieces:
-            output = pieces[node.name].outputs[0]
-            edited.node.extend(pieces[node.name].nodes)
-            edited.node.append(replacement_node(node, "Identity", [output], T=node.attr["T"].type))
-        elif node.name not in gone or node.op == "Placeholder":
-            edited.node.append(node)
-    made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
-    made.called = tuple(pieces.values())  # kept alive: TensorFlow deletes the functions of branches along with them
-    return made
+    dropped: dict[str, list[Any]] = {name: [] for name in gone - replaced.keys() if nodes[name].op != "Placeholder"}
+    return edited_function(traced, dropped | replaced, pieces)
 
 
 def _select(branches: Sequence[tuple[str, Any]], names: Sequence[str], condition: Any, *taken: Any) -> Any:
-    """Returns the selected side; it is traced.
-
-    Args:
-        branches: the name of the tensor and the GraphDef of the ops of either side.
-        names: the names of the tensors that the branches take.
-        condition: a boolean scalar.
-        taken: these tensors.
-    """
+    """Returns the selected side, each given by the name of its tensor and its ops; they read tensors with `names`."""
     known = dict(zip(names, taken, strict=True))
 
     def compute(name: str, ops: Any) -> Any:

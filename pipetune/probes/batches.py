@@ -108,9 +108,6 @@ def _check_branch(op: Any) -> None:
 
     `tf.vectorized_map` computes each side for the rows that take it, maybe for none, and joins the results, which must
     have one shape.
-
-    Raises:
-        CannotProve: it is not proven.
     """
     condition = op.inputs[0]
     if condition.dtype != tf.bool or condition.shape.rank != 0:  # the converter casts it to an integer

@@ -31,12 +31,12 @@ def _sample_jpegs(upstream: Any, traced: Any, decode: Any) -> tuple[tuple[bytes,
     """Returns the bytes that the op `decode` of a function receives for a sample of the dataset `upstream`.
 
     They are from its start, middle and end; also returns how many, for reports: "48 elements: start, middle and end".
-
-    Raises:
-        CannotEdit: one is not a JPEG, or too few could be read in time.
+    Raises if one is not a JPEG, or if too few could be read in time.
     """
+    graph, data = traced.function.graph, decode.inputs[0]
+    part, spec = rebuild_function(graph, _subgraph(graph, data), [data]), tf.TensorSpec([], tf.string)
     with tensorflow_private.reusing_traced_functions():
-        encoded = upstream.map(_function_before_decode(traced, decode.inputs[0]))
+        encoded = upstream.map(tensorflow_private.with_function(traced, part, output_spec=spec))
     found = recordings.record(encoded, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
     (elements,) = found.passes
     if not elements:
@@ -60,13 +60,6 @@ def _subgraph(graph: Any, target: Any, *, stop_at: Any = None) -> Any:
     needed = {op.name for op in reachable([target.op], read)}
     whole = graph.as_graph_def()
     return graph_with(whole, [node for node in whole.node if node.name in needed])
-
-
-def _function_before_decode(traced: Any, contents: Any) -> Any:
-    """Returns the part of the function before the decode; it returns the encoded bytes, a scalar string."""
-    graph = traced.function.graph
-    concrete = rebuild_function(graph, _subgraph(graph, contents), [contents])
-    return tensorflow_private.with_function(traced, concrete, output_spec=tf.TensorSpec([], tf.string))
 
 
 @unknown_on_error(CropDecoding)
@@ -135,11 +128,7 @@ def _with_ratio(graph_def: Any, decode: Any, ratio: int) -> Any:
 
 
 def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
-    """Returns the largest of the decoder's ratios 2, 4 and 8 that makes no image smaller than `size` (height, width).
-
-    Raises:
-        CannotEdit: there is none.
-    """
+    """Returns the largest of the decoder's ratios 2, 4 and 8 that makes no image smaller than `size`; else raises."""
     shapes = [tf.io.extract_jpeg_shape(one).numpy()[:2] for one in contents]
     times = min(min(shape[0] / size[0], shape[1] / size[1]) for shape in shapes)
     fitting = [ratio for ratio in (2, 4, 8) if ratio <= times]
@@ -164,9 +153,4 @@ def _resize_function(graph: Any, resize: DecodeUse, ratio: int) -> Any:
     """Returns the concrete function from the bytes of an image (scalar string), decoded at 1/`ratio`, to its resize."""
     contents, resized = resize.decode.inputs[0], resize.op.outputs[0]
     graph_def = _with_ratio(_subgraph(graph, resized, stop_at=contents), resize.decode, ratio)
-
-    def body(data: Any) -> list[Any]:
-        names = {contents.name: data}
-        return list(tf.graph_util.import_graph_def(graph_def, input_map=names, return_elements=[resized.name], name=""))
-
-    return tensorflow_private.data_function(body, [tf.TensorSpec([], tf.string)])
+    return rebuild_function(graph, graph_def, [resized], arguments=[contents])

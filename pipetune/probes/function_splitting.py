@@ -62,10 +62,7 @@ def _cuts_before(whole: SplittableFunction, place: int) -> list[Cut]:
     """Returns where a function may be cut before an op, the one with the longer first part last.
 
     Before the statement of the op, and behind the last call of a function in it; if neither leaves any work to the
-    first part, before the op (then the index is None).
-
-    Raises:
-        CannotSplit: nothing is computed before it.
+    first part, before the op (then the index is None). Raises if nothing is computed before it.
     """
     function = tensorflow_private.python_function(whole.traced)
     statements = statement_indices(function, whole.ops)
@@ -84,10 +81,7 @@ def _split(
 ) -> FunctionSplit:
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     # Python code upstream is not run to measure a size, and no cache may be put after it.
-    sampled = not any(
-        upper.op == "from_generator" or (upper.function is not None and upper.function.python)
-        for upper in source.pipeline.upstream(node.id)
-    )
+    sampled = not any(upper.runs_python for upper in source.pipeline.upstream(node.id))
 
     def made_by(cut: Cut) -> tuple[Any, float | None]:
         with tensorflow_private.reusing_traced_functions():

@@ -28,8 +28,6 @@ class Part:
 
 @dataclass(frozen=True)
 class RatioAxis:
-    """A logarithmic axis of ratios."""
-
     low: float
     high: float
 
@@ -90,14 +88,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
-
     title: str
     number: bool = False  # aligned to the right
 
 
 def numbers(*titles: str) -> tuple[Column, ...]:
-    """Returns columns of numbers."""
     return tuple(Column(title, number=True) for title in titles)
 
 

@@ -171,7 +171,11 @@ def machine(session: Session) -> Iterator[Block]:
         main = session.main_dataset
         transfer = main.profile.transfer if main and main.profile else None
         yield Facts((*_machine_facts(session.machine, session.load), _accelerator(session.machine, transfer)))
-    yield from (Facts(facts) for facts in (phases(session), suppressed(session)) if facts)
+    suppressed = tuple(
+        Fact(_SUPPRESSED.get(name, words.clean(name.replace("_", " "))), f"{number:,}")
+        for name, number in session.side_effects.items()
+    )
+    yield from (Facts(facts) for facts in (phases(session), suppressed) if facts)
     if script := script_words(session):
         yield Commands((Fact(shell("pipetune", "analyze", *script), "what was run"),))
 
@@ -225,13 +229,6 @@ def phases(session: Session) -> tuple[Fact, ...]:
         facts.append(Fact("total", words.seconds(seconds["total"])))
     facts += [Fact(label, words.seconds(seconds[name])) for name, label in _MOMENTS.items() if name in seconds]
     return tuple(facts)
-
-
-def suppressed(session: Session) -> tuple[Fact, ...]:
-    return tuple(
-        Fact(_SUPPRESSED.get(name, words.clean(name.replace("_", " "))), f"{number:,}")
-        for name, number in session.side_effects.items()
-    )
 
 
 def datasets(session: Session, places: Places) -> Iterator[Block]:

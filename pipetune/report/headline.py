@@ -74,7 +74,13 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
     validation = validation_sentence(session)
     if validation and found.kind in _NO_PLAN and not found.note:
-        found = _of_validation(session, validation, found)
+        # What the patch does for validation, the only part that it has, and then why it has none for training.
+        assert session.validation is not None
+        big = interval(session.validation.input_speedup, words.ratio).short
+        details = (f"{found.big} for training. {found.sentence}", *found.details)
+        found = replace(
+            found, big=big, note="faster validation", sentence=validation, details=details, step="training step"
+        )
     else:
         found = replace(found, details=(*found.details, validation))
     extra = (step_note(result.handover if result else None), *found.details)
@@ -92,15 +98,6 @@ def step_note(found: InputDistribution | None) -> str:
 
 
 _NO_PLAN = frozenset({"nothing", "undecided", "undetermined", "not-input-bound"})
-
-
-def _of_validation(session: Session, sentence: str, training: Headline) -> Headline:
-    """Returns what the patch does for validation, the only part that it has, and then why it has none for training."""
-    assert session.validation is not None
-    gain = interval(session.validation.input_speedup, words.ratio)
-    details = (f"{training.big} for training. {training.sentence}", *training.details)
-    note, step = "faster validation", "training step"
-    return replace(training, big=gain.short, note=note, sentence=sentence, details=details, step=step)
 
 
 def validation_sentence(session: Session) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pipetune.core.edits import Safety
+from pipetune.core.edits import Safety, inserted_caches
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import location_of
 from pipetune.core.results import Comparison
@@ -60,12 +60,8 @@ def _hunks(session: Session, text: str) -> Iterator[Hunk]:
         for first, length, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
             lines = [(_KINDS.get(line[:1], "same"), words.clean(line, lines=True)) for line in body.splitlines()]
             gains = _gains(session, file, int(first), int(length or 1))
-            yield Hunk(words.clean(file), _without_blank_ends(lines), gains)
-
-
-def _without_blank_ends(lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    kept = [index for index, (kind, text) in enumerate(lines) if kind != "same" or text.strip()]
-    return tuple(lines[kept[0] : kept[-1] + 1])
+            kept = [index for index, (kind, text) in enumerate(lines) if kind != "same" or text.strip()]
+            yield Hunk(words.clean(file), tuple(lines[kept[0] : kept[-1] + 1]), gains)
 
 
 def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, ...]:
@@ -105,6 +101,9 @@ def checks(session: Session) -> Checks | None:
     if before and after and before.peak_rss_mib is not None and after.peak_rss_mib is not None and result.plan:
         text = f"memory {words.mebibytes(before.peak_rss_mib)} to {words.mebibytes(after.peak_rss_mib)}"
         answers.append(("yes", text, "peak of the input alone"))
+    more = session.validation.plan if session.validation is not None else None
+    if held := sum(one.predicted_bytes for one in more.rewrites if inserted_caches(one.edits)) if more else 0.0:
+        answers.append(("yes", f"validation: {words.byte_size(held)} more memory", "what its cache holds"))
     patch = session.patch
     if patch is not None and patch.diff:
         if patch.of_cells:

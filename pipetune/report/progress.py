@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -90,9 +89,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()  # the answer follows: the step that is running needs no line
 
     def close(self) -> None:

@@ -162,7 +162,6 @@ _CLIPPED_ABOVE = 4.0  # medians of the longest series: columns beyond are cut, s
 
 
 def steps(session: Session) -> Iterator[Block]:
-    """The recorded steps of the main dataset."""
     result = session.main_dataset
     if result is None:
         return

@@ -43,7 +43,11 @@ def to_frame(session: Session) -> pandas.DataFrame:
 
 def csv(session: Session) -> str:
     """The operators as CSV (RFC 4180, with line feeds); a text that a spreadsheet would run is quoted."""
-    return to_frame(session).map(_harmless).to_csv(index=False, lineterminator="\n")
+
+    def harmless(value: object) -> object:
+        return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
+
+    return to_frame(session).map(harmless).to_csv(index=False, lineterminator="\n")
 
 
 def trials_frame(session: Session) -> pandas.DataFrame:
@@ -127,9 +131,3 @@ def _share(operator: OperatorProfile, profile: Profile | None) -> float | None:
     total = sum(time[0] for time in times if time is not None)
     own = step_seconds(operator)
     return own[0] / total if own is not None and total else None
-
-
-def _harmless(value: object) -> object:
-    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
-        return f"'{value}"
-    return value

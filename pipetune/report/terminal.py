@@ -7,6 +7,7 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,7 +17,7 @@ from rich.text import Text
 from pipetune.core.session import Session
 from pipetune.report import blocks
 from pipetune.report.answer import report_step
-from pipetune.report.console import PLAIN_WIDTH, Command, indented, print_parts, stripped, unit_text
+from pipetune.report.console import PLAIN_WIDTH, Command, indented, print_parts, unit_text
 from pipetune.report.page import page
 
 _CLAIMS = {
@@ -38,8 +39,8 @@ def print_summary(session: Session, *, stream: TextIO | None = None, width: int 
 def report_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
     """The whole report without colour or trailing blanks; only a command may be longer than `width`."""
     stream = io.StringIO()
-    print_parts(_everything(page(session)), stream, width=width)
-    return stripped(stream.getvalue())
+    print_parts(_everything(session), stream, width=width)
+    return stream.getvalue()
 
 
 def _summary(session: Session) -> Iterator[RenderableType]:
@@ -93,7 +94,8 @@ def _warnings(shown: blocks.Page) -> Iterator[RenderableType]:
         yield indented(Text(f"! {len(notices) - _MOST_NOTICES} more in the report", style="yellow"))
 
 
-def _everything(shown: blocks.Page) -> Iterator[RenderableType]:
+def _everything(session: Session) -> Iterator[RenderableType]:
+    shown = page(session)
     for section in shown.sections:
         yield from _section(section)
         if section.id == "answer":
@@ -206,28 +208,26 @@ def _diff(diff: blocks.Diff, most: int = 0) -> Iterator[RenderableType]:
             yield from (indented(unit_text(gain, "green"), 4) for gain in hunk.gains)
 
 
+@dataclass(frozen=True)
 class _CodeLine:
     """A line of a diff: one of the context is cut, a changed one continues below, as its change may be at its end."""
 
-    def __init__(self, text: str, kind: str) -> None:
-        self._text, self._kind = text, kind
+    text: str
+    kind: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        style = _LINES.get(self._kind, "dim")
-        if self._kind == "same":
-            yield Text(self._text, style=style, no_wrap=True, overflow="ellipsis")
+        style = _LINES.get(self.kind, "dim")
+        if self.kind == "same":
+            yield Text(self.text, style=style, no_wrap=True, overflow="ellipsis")
             return
-        code = self._text[1:]
+        code = self.text[1:]
         indent = len(code) - len(code.lstrip()) + 1 + _CONTINUED
-        wrapper = _CodeWrapper(options.max_width, subsequent_indent=" " * indent, break_on_hyphens=False)
-        yield Text("\n".join(wrapper.wrap(self._text)), style=style, no_wrap=True)
+        wrapper = textwrap.TextWrapper(options.max_width, subsequent_indent=" " * indent, break_on_hyphens=False)
+        wrapper.wordsep_simple_re = re.compile(r"( +|(?<=\))(?=\.))")  # also between the calls of a chain
+        yield Text("\n".join(wrapper.wrap(self.text)), style=style, no_wrap=True)
 
 
 _CONTINUED = 4  # columns by which the rest of a long line is indented
-
-
-class _CodeWrapper(textwrap.TextWrapper):
-    wordsep_simple_re = re.compile(r"( +|(?<=\))(?=\.))")  # also between the calls of a chain
 
 
 def _near(lines: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:

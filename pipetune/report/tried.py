@@ -68,7 +68,6 @@ _NAMED = 3
 
 
 def tried(session: Session, places: Places) -> Iterator[Block]:
-    """All changes of the main dataset."""
     result = session.main_dataset
     if result is None:
         return

@@ -18,13 +18,11 @@ from pipetune.report.words import Fact
 
 
 def why(session: Session, places: Places) -> Iterable[Block]:
-    """The operators of the main dataset."""
     result = session.main_dataset
     return operators(result, places) if result is not None and result.pipeline.nodes else ()
 
 
 def operators(result: DatasetResult, places: Places) -> Iterator[Block]:
-    """The operators of a dataset."""
     diagnosis = result.diagnosis
     if diagnosis is not None and diagnosis.bottleneck_sentence:
         yield Sentence(places.sentence(diagnosis.bottleneck_sentence))

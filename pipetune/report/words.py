@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipetune.core.results import Interval
+from pipetune.core.results import joined as joined
 
 # Characters that reorder the text around them: a name could pretend to be another one.
 _DIRECTION_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -116,11 +117,6 @@ def cores(number: float) -> str:
     return f"{text} core{'' if text == '1' else 's'}"
 
 
-def joined(items: list[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
-
-
 def sentence(text: str) -> str:
     """Capital first letter, full stop last; a first word that is code ("map(decode)", "map (a.py:3)") stays.
 
@@ -164,8 +160,6 @@ class Figure:
 
 @dataclass(frozen=True)
 class Fact:
-    """A label and what stands beside it."""
-
     label: str
     text: str
     note: str = ""

@@ -25,23 +25,13 @@ def off_plan(pipeline: Pipeline) -> Plan:
     return baseline_plan("off", pipeline, edits, summary, safety=Safety.EXACT)
 
 
-def autotune_plan(
-    pipeline: Pipeline, serial_cycle_length: int, *, cores: int = 1, detected_cores: int | None = None
-) -> Plan:
+def autotune_plan(context: RuleContext) -> Plan:
     """Returns AUTOTUNE everywhere and a final prefetch, as the performance guide advises; cycle lengths are kept.
 
     If TensorFlow detects more cores than are available, AUTOTUNE is limited to those: the baseline at its best.
-
-    Args:
-        pipeline: the original pipeline.
-        serial_cycle_length: TensorFlow's default cycle length of a serial interleave on this machine. It is
-            set explicitly, because the default changes when parallel calls are added.
-        cores: available to this process.
-        detected_cores: the number that AUTOTUNE detects; None if it is the same.
     """
-    context = RuleContext(pipeline, cores=cores, serial_cycle_length=serial_cycle_length, detected_cores=detected_cores)
     edits = (*parallelism_edits(context, lambda node: AUTOTUNE, prefetch=AUTOTUNE), *core_limits(context))
-    return baseline_plan("autotune", pipeline, edits, "Set AUTOTUNE everywhere.")
+    return baseline_plan("autotune", context.pipeline, edits, "Set AUTOTUNE everywhere.")
 
 
 def parallelism_edits(

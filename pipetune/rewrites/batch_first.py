@@ -286,10 +286,8 @@ def propose_map_fusion(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         known = lowest.function.fused if lowest.function is not None else None
         if known is not None and known.first != first and (lowest.id, known.first) in above:
             continue  # of two runs that end there, the other one was examined last
-        if known is None or known.first != first:
-            why = "it is unknown what their functions would compute as one"
-        else:
-            why = known.why_not
+        unknown = "it is unknown what their functions would compute as one"
+        why = known.why_not if known is not None and known.first == first else unknown
         if known is None or why:
             yield NoProposal(MAP_FUSION, lowest.id, f"{_names(run)} remain {len(run)} maps: {why}.")
         else:

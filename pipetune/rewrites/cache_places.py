@@ -78,14 +78,23 @@ def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
         )  # fmt: skip
         if back is None or isinstance(back, Obstacle):
             break
-        if _part_of_another_call(node) and not node.made_by_list_files:  # which can be told not to shuffle
+        # Nothing can be inserted within a call that makes others, too; `list_files` can be told not to shuffle.
+        within = node.location is not None and node.location.method not in ("", node.op)
+        if within and not node.made_by_list_files:
             break
         if node.made_by_list_files and is_order_settled(before, anchor.id):
             break  # a later shuffle draws the order anew: the cache alone will do
         if node.op == "shuffle":
             own, remarks = shuffle_move_class(node, context, back)
             safety = max(safety, own)
-            notes += [*_notes(context, node), *remarks]
+            notes += [
+                "The shuffle is then after the cache: the same seed gives the same order, and the order still differs "
+                "in every epoch.",
+                "In the first epoch, the buffer of the shuffle fills with "
+                f"{shuffle_buffer_elements(context, node):,} finished elements before training receives the first; "
+                "these are the same elements that the cache holds, and take no additional memory.",
+                *remarks,
+            ]
         moves.append(move)
         context = after
     if not moves or constancy_after(context, anchor.id).constancy is Constancy.DIFFERENT:
@@ -94,21 +103,6 @@ def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
 
 
 _MOVABLE = frozenset({"repeat", "shuffle"})
-
-
-def _part_of_another_call(node: Node) -> bool:
-    """Whether the operator is part of a call that makes others, too: nothing can be inserted between them."""
-    return node.location is not None and node.location.method not in ("", node.op)
-
-
-def _notes(context: RuleContext, shuffle: Node) -> tuple[str, ...]:
-    return (
-        "The shuffle is then after the cache: the same seed gives the same order, and the order still differs in every "
-        "epoch.",
-        "In the first epoch, the buffer of the shuffle fills with "
-        f"{shuffle_buffer_elements(context, shuffle):,} finished elements before training receives the first; "
-        "these are the same elements that the cache holds, and take no additional memory.",
-    )
 
 
 MAX_SIZE_RATIO = 0.5
@@ -266,7 +260,8 @@ def select_for_trial(places: Sequence[CachePosition], *, most: int) -> list[Cach
     by_byte = sorted(kept[1:], key=lambda place: -gains[place.node.id] / max(place.size_bytes, 1.0))
     chosen = kept[:1]
     for place in by_byte:
-        if len(chosen) < most and all(_differ_in_size(place, other) for other in chosen):
+        sizes = [sorted((place.size_bytes, other.size_bytes)) for other in chosen]
+        if len(chosen) < most and all(smaller <= MAX_SIZE_RATIO * larger for smaller, larger in sizes):
             chosen.append(place)
     return chosen
 
@@ -282,11 +277,6 @@ def _gains(places: Sequence[CachePosition]) -> list[float]:
     spared = [place.saved_seconds_per_output for place in places]
     known = [one for one in spared if one is not None]
     return known if len(known) == len(spared) else [float(1 + index) for index in range(len(places))]
-
-
-def _differ_in_size(one: CachePosition, other: CachePosition) -> bool:
-    sizes = sorted((one.size_bytes, other.size_bytes))
-    return sizes[0] <= MAX_SIZE_RATIO * sizes[1]
 
 
 def available_cache_bytes(context: RuleContext) -> float:

@@ -159,8 +159,7 @@ def _training_conflict(context: RuleContext, edited: Pipeline) -> str:
     for node in edited:
         if node.id in context.pipeline:
             own = context.pipeline[node.id]
-            parallel = own.op == "map" and tensorflow_parallelizes(own, context)
-            if parallel or _works_ahead(own, before):
+            if tensorflow_parallelizes(own, context) or _works_ahead(own, before):
                 continue
         why = read_ahead_obstacle(edited.upstream(node.id)) if _works_ahead(node, after) else ""
         if why:
@@ -182,7 +181,7 @@ def _python_at_once(context: RuleContext) -> set[tuple[str, str]]:
     """Returns the operators that run Python ahead, each with another that runs Python meanwhile."""
     python, found = {node.id for node in context.pipeline if runs_python(node)}, set[tuple[str, str]]()
     for node in context.pipeline if len(python) > 1 else ():
-        if _works_ahead(node, context) or (node.op == "map" and tensorflow_parallelizes(node, context)):
+        if _works_ahead(node, context) or tensorflow_parallelizes(node, context):
             above = {node.id, *(one.id for one in context.pipeline.upstream(node.id))}
             found |= {(one, other) for one in python & above for other in python - above}
     return found
@@ -204,7 +203,7 @@ def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
             continue
         if node.id in context.pipeline:
             before = context.pipeline[node.id]
-            if runs_ahead(before) or (before.op == "map" and tensorflow_parallelizes(before, context)):
+            if runs_ahead(before) or tensorflow_parallelizes(before, context):
                 continue
         above = edited.upstream(node.id)
         for shuffle in filter(reshuffles_each_epoch, above):
@@ -244,7 +243,7 @@ def _varying_read_ahead(context: RuleContext) -> dict[tuple[str, str], set[tuple
     """
     pipeline, found = context.pipeline, dict[tuple[str, str], set[tuple[str, Value, int]]]()
     for node in pipeline:
-        if not _works_ahead(node, context) and not (node.op == "map" and tensorflow_parallelizes(node, context)):
+        if not _works_ahead(node, context) and not tensorflow_parallelizes(node, context):
             continue
         below = pipeline.downstream(node.id)
         readers = [one.id for one in below if _may_stop_early(one, pipeline, {node.id, *(one.id for one in below)})]

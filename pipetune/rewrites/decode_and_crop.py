@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import CropDecoding, FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.rewrites.legality import (
@@ -15,7 +15,7 @@ from pipetune.rewrites.legality import (
     errors_are_ignored,
 )
 from pipetune.rewrites.pricing import small_saving
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 NAME = "decode-and-crop"
 
@@ -23,38 +23,34 @@ MIN_SAVED_SHARE = 0.10
 """Minimum saving, as a share of the function's cost: the rewrite adds some twenty lines to the user's code, and whether
 a saving of a few percent is accepted would change from run to run."""
 
-_OTHER_DECODERS = {
+_DECODERS = {
     "DecodeImage": "tf.io.decode_image accepts any format, and only JPEGs can be decoded partially",
     "DecodePng": "only JPEGs can be decoded partially, and it uses decode_png",
+    "DecodeJpeg": "it is unknown what its function does with the images",
 }
+"""Why a function that was not probed decodes whole images, by an op in it; the first one tells."""
 
 
-def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for each map that decodes JPEGs, the rewrite that decodes only the crop window, or why there is none."""
-    for node in context.pipeline:
-        if node.op != "map" or node.function is None:
-            continue
-        if node.function.cropping is None and {"DecodeJpeg", *_OTHER_DECODERS}.isdisjoint(node.function.operations):
-            continue
-        why = _obstacle(node, context)
-        saved = small_saving(context, node, FunctionVariant.DECODE_AND_CROP, least=MIN_SAVED_SHARE)
-        if why:
-            yield NoProposal(NAME, node.id, f"{describe_operator(node)} decodes whole images: {why}.")
-        elif saved:
-            little = "too little to justify the additional code"
-            yield NoProposal(NAME, node.id, f"Decoding only the crop window saves {saved}: {little}.")
-        else:
-            yield _rewrite(node)
+@at_each("map")
+def propose(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the rewrite that decodes only the crop window of JPEGs that a map decodes, or why there is none."""
+    if node.function is None:
+        return
+    unprobed = (CropDecoding(why) for kind, why in _DECODERS.items() if kind in node.function.operations)
+    answer = node.function.cropping or next(unprobed, None)
+    if answer is None:
+        return
+    if why := answer.why_not or _obstacle(node, context):
+        yield NoProposal(NAME, node.id, f"{describe_operator(node)} decodes whole images: {why}.")
+    elif saved := small_saving(context, node, FunctionVariant.DECODE_AND_CROP, least=MIN_SAVED_SHARE):
+        little = "too little to justify the additional code"
+        yield NoProposal(NAME, node.id, f"Decoding only the crop window saves {saved}: {little}.")
+    else:
+        yield _rewrite(node, answer)
 
 
 def _obstacle(node: Node, context: RuleContext) -> str:
-    """Returns why the function of a map has to decode whole images; "" if it does not."""
-    assert node.function is not None
-    if node.function.cropping is None:
-        unknown = "it is unknown what its function does with the images"
-        return next((why for kind, why in _OTHER_DECODERS.items() if kind in node.function.operations), unknown)
-    if node.function.cropping.why_not:
-        return node.function.cropping.why_not
+    """Returns why a map has to decode whole images though its function does not need them; "" if it has not."""
     if outside := describe_external_dependency(node):
         return f"its function {outside}"
     if errors_are_ignored(node, context):
@@ -64,9 +60,7 @@ def _obstacle(node: Node, context: RuleContext) -> str:
     return ""
 
 
-def _rewrite(node: Node) -> Rewrite:
-    assert node.function is not None and node.function.cropping is not None
-    answer = node.function.cropping
+def _rewrite(node: Node, answer: CropDecoding) -> Rewrite:
     notes = [
         f"Every inspected image is a JPEG ({answer.seen}). decode_jpeg also reads other formats: such images "
         "are still decoded whole.",
@@ -116,12 +110,13 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
     a cache of the script has its results in all epochs but the first.
     """
     for node in context.pipeline:
-        measured = context.measured(node.id)
+        measured, found = context.measured(node.id), node.function.shrinking if node.function is not None else None
         share = measured.shrinking_share if measured is not None and measured.visits != 0 else None
-        if share is None or share > 1 - MIN_SAVED_SHARE or not _may_decode_smaller(node, context):
+        if share is None or share > 1 - MIN_SAVED_SHARE or node.op != "map" or found is None or found.why_not:
             continue
-        assert node.function is not None and node.function.shrinking is not None
-        found = node.function.shrinking
+        # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
+        if describe_external_dependency(node) or errors_are_ignored(node, context):
+            continue
         yield finding_at(
             "decode-smaller",
             node,
@@ -134,12 +129,3 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
                 f"{found.ratio} times as large as the size it is resized to; a smaller one would lose more detail."
             ),
         )
-
-
-def _may_decode_smaller(node: Node, context: RuleContext) -> bool:
-    """Whether only the pixel values of the resized image would change."""
-    function = node.function
-    if node.op != "map" or function is None or function.shrinking is None or function.shrinking.why_not:
-        return False
-    # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
-    return not describe_external_dependency(node) and not errors_are_ignored(node, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pipetune.core.edits import NoProposal, Remove, Rewrite, Safety
@@ -22,9 +23,8 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if len(node.inputs) != 1:
             continue
         if node.op == "shuffle" and node.argument("buffer_size") == 1:
-            why = "it does not shuffle, but the call draws a seed, and without it the following shuffles would get "
-            why += "different seeds"
-            yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
+            why = "the call draws a seed, and without it the following shuffles would get different seeds"
+            yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: it does not shuffle, but {why}.")
         elif node.op == "prefetch":
             yield from _remove_redundant_prefetch(node, context)
         elif context.pipeline.has_no_effect(node):
@@ -43,15 +43,11 @@ def _remove_redundant_prefetch(node: Node, context: RuleContext) -> Iterator[Rew
     above = context.pipeline[node.inputs[0]]
     if above.op != "prefetch" or len(above.inputs) != 1 or len(context.pipeline.consumers(above.id)) != 1:
         return
-    smaller = node if _holds_less(node, above) else above
+    sizes = (one.argument("buffer_size") for one in (node, above))
+    here, there = (size if isinstance(size, int) and size != AUTOTUNE else math.inf for size in sizes)
+    smaller = node if here < there else above
     summary = f"Remove {describe_operator(smaller)}: it is next to another prefetch."
     yield from _removal(smaller, context, summary=summary)
-
-
-def _holds_less(one: Node, other: Node) -> bool:
-    sizes = [node.argument("buffer_size") for node in (one, other)]
-    first, second = (size if isinstance(size, int) else AUTOTUNE for size in sizes)
-    return first != AUTOTUNE and (second == AUTOTUNE or first < second)
 
 
 def _removal(node: Node, context: RuleContext, *, summary: str) -> Iterator[Rewrite | NoProposal]:

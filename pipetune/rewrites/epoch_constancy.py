@@ -100,7 +100,7 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
             return False
         limits = [pipeline[name].cardinality for name in others]
     elif reader.op == "choose":
-        return len(joined) != 1 or not _repeats_endlessly(pipeline, node, joined[0], path=path)
+        return len(joined) != 1 or not repeats_endlessly(pipeline, node, joined[0], path=path)
     else:
         return True
     if len(joined) != 1 or UNKNOWN in limits:
@@ -157,7 +157,7 @@ def _share_of(context: RuleContext, name: str, *, of: str) -> float:
     return (here.visits or 0.0) / there.visits if here is not None and there is not None and there.visits else 0.0
 
 
-def _repeats_endlessly(pipeline: Pipeline, node: Node, name: str, *, path: Collection[str]) -> bool:
+def repeats_endlessly(pipeline: Pipeline, node: Node, name: str, *, path: Collection[str]) -> bool:
     """Whether operator `name`, downstream of `node`, repeats endlessly what `node` yields in one pass."""
     while name != node.id:
         above = pipeline[name]

@@ -41,8 +41,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields one rewrite with all values that AUTOTUNE settled on, and why operators are left to AUTOTUNE."""
     output = context.pipeline.output
     reading = context.autotune_reading
-    general = _nothing_to_freeze(context, reading)
-    if general or reading is None:
+    if (general := _nothing_to_freeze(context, reading)) or reading is None:
         yield NoProposal(NAME, output.id, general)
         return
     found = {node.id: _freeze_at(node, reading, context) for node in context.pipeline}

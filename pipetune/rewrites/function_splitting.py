@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import Insert, Move, NoProposal, Rewrite, Safety, SplitFunction, apply_edits
 from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node
-from pipetune.core.profile import Profile, with_part_costs
+from pipetune.core.profile import with_part_costs
 from pipetune.rewrites.cache import position_after
 from pipetune.rewrites.cache_places import (
     CachePosition,
@@ -75,7 +75,8 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
     if place.size_bytes > available_cache_bytes(context):
         size = format_bytes(place.size_bytes)
         return f"a cache of the part before that would take {size}, more than the memory limit leaves"
-    own, whole = seconds_per_output(split_context, split.head), _input_cpu_seconds(context.profile)
+    operators = sum((one.cpu_seconds or 0.0) * (one.visits or 0.0) for one in context.profile.operators)
+    own, whole = seconds_per_output(split_context, split.head), context.profile.input_cpu_seconds or operators
     if own is None or not whole or own < MIN_SAVED_SHARE * whole:
         little = "less than a tenth of the input's CPU time: too little to justify the additional code"
         return f"the part before that takes {measured.head_share:.0%} of its time, {little}"
@@ -98,12 +99,6 @@ def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedOpe
         if isinstance(step, UpstreamMove) and step.passed.id == tail.id:
             return MovedOperators((Move(shuffle.id, head),), *shuffle_move_class(shuffle, context, step))
     return None
-
-
-def _input_cpu_seconds(profile: Profile) -> float:
-    """Returns the CPU seconds of the whole input per output element; 0 if not measured."""
-    operators = sum((one.cpu_seconds or 0.0) * (one.visits or 0.0) for one in profile.operators)
-    return profile.input_cpu_seconds or operators
 
 
 def _rewrite(

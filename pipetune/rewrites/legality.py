@@ -123,8 +123,9 @@ def runs_ahead(node: Node) -> bool:
 
 
 def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
-    """Whether TensorFlow's default optimizations turn this serial map into an autotuned parallel one."""
-    if node.argument("num_parallel_calls") is not None or node.argument("synchronous") is True:
+    """Whether TensorFlow's default optimizations turn this operator, a serial map, into an autotuned parallel one."""
+    written = node.argument("num_parallel_calls") is not None or node.argument("synchronous") is True
+    if node.op != "map" or written:
         return False
     if node.id in context.observed_kernels:
         kernel = context.observed_kernels[node.id]
@@ -173,10 +174,7 @@ _IDLE = frozenset({"with_options", "assert_cardinality"})
 
 def last_active_operator(pipeline: Pipeline) -> Node:
     """Returns the last operator that does any work: a `prefetch` before `with_options` counts as last."""
-    node = pipeline.output
-    while node.op in _IDLE and len(node.inputs) == 1:
-        node = pipeline[node.inputs[0]]
-    return node
+    return pipeline.last_except(_IDLE)
 
 
 def upstream_chain(pipeline: Pipeline, node: Node) -> Iterator[Node]:

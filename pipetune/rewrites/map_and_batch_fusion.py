@@ -17,7 +17,7 @@ from pipetune.rewrites.legality import (
 )
 from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS, buffer_bytes, bytes_per_element, format_bytes
 from pipetune.rewrites.reorder import UpstreamMove, drop_notes, move_group, shuffle_move_class, upstream_moves
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 NAME = "map-and-batch-fusion"
 
@@ -50,21 +50,23 @@ def _option_against_fusion(context: RuleContext) -> str:
     return "" if options.get(_OPTION) is True else next(switched_off, "")
 
 
-def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every batch, how TensorFlow could fuse it with a map or fill it in parallel, or why it cannot."""
-    for node in context.pipeline:
-        if node.op in _UNFUSABLE_BATCHES and context.pipeline[node.inputs[0]].op == "map":
-            yield NoProposal(NAME, node.id, f"TensorFlow fuses only plain batch; {node.op} has no fused variant.")
-        if node.op == "batch":
-            yield from _propose_at(node, context)
-
-
-def _propose_at(batch: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+@at_each("batch", *_UNFUSABLE_BATCHES)
+def propose(batch: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields how TensorFlow could fuse a batch with a map or fill it in parallel, or why it cannot."""
     above = context.pipeline[batch.inputs[0]]
-    if is_fused(batch, context):
-        yield NoProposal(NAME, batch.id, _already_fused_text(above))
+    if batch.op in _UNFUSABLE_BATCHES:
+        if above.op == "map":
+            yield NoProposal(NAME, batch.id, f"TensorFlow fuses only plain batch; {batch.op} has no fused variant.")
         return
-    if above.op != "map" and _follows_a_map(above, context):
+    if is_fused(batch, context):
+        why = "TensorFlow already fuses this batch with the map before it."
+        if above.argument("num_parallel_calls") is None and not is_stateless(above):
+            why += " The map then runs one call at a time, because its function is not stateless: see parallel-map."
+        yield NoProposal(NAME, batch.id, why)
+        return
+    passes = above.op in PASS_THROUGH_OPERATORS and len(above.inputs) == 1
+    readers = context.pipeline.consumers(above.id)
+    if passes and len(readers) == 1 and context.pipeline[above.inputs[0]].op == "map":
         yield from _move_blocker(batch, above, context)
     elif above.op != "map":
         yield NoProposal(NAME, batch.id, f"Not fused: {describe_operator(above)} is upstream of it, not a map.")
@@ -77,20 +79,6 @@ def _propose_at(batch: Node, context: RuleContext) -> Iterator[Rewrite | NoPropo
         note = f"The script switches it off through {_option_against_fusion(context)}."
         yield _fuse(batch, SetOption(_OPTION, True), "Switch the fusion of map and batch on.", note)
     yield from _parallel_batch(batch, context)
-
-
-def _follows_a_map(node: Node, context: RuleContext) -> bool:
-    """Whether an operator that passes elements on directly follows a map, and has one consumer."""
-    if node.op not in PASS_THROUGH_OPERATORS or len(node.inputs) != 1:
-        return False
-    return len(context.pipeline.consumers(node.id)) == 1 and context.pipeline[node.inputs[0]].op == "map"
-
-
-def _already_fused_text(above: Node) -> str:
-    text = "TensorFlow already fuses this batch with the map before it."
-    if above.argument("num_parallel_calls") is None and not is_stateless(above):
-        text += " The map then runs one call at a time, because its function is not stateless: see parallel-map."
-    return text
 
 
 def _move_blocker(batch: Node, between: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:

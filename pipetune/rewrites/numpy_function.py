@@ -9,7 +9,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.legality import describe_operator, errors_are_ignored
 from pipetune.rewrites.pricing import small_saving
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 NAME = "numpy-function"
 
@@ -18,22 +18,21 @@ MIN_SAVED_SHARE = 0.05
 and does not justify the helper that the patch adds."""
 
 
-def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for each map that calls `tf.py_function`, the rewrite with `tf.numpy_function`, or why there is none."""
-    for node in context.pipeline:
-        arrays = node.function.arrays if node.function is not None else None
-        if node.op != "map" or arrays is None:
-            continue
-        saved = small_saving(context, node, FunctionVariant.ARRAYS, least=MIN_SAVED_SHARE)
-        if arrays.why_not:
-            yield NoProposal(NAME, node.id, f"{describe_operator(node)} calls tf.py_function: {arrays.why_not}.")
-        elif errors_are_ignored(node, context):
-            dropped = "ignore_errors downstream drops elements with a result of another kind of number than declared"
-            yield NoProposal(NAME, node.id, f"{describe_operator(node)} calls tf.py_function: {dropped}.")
-        elif saved:
-            yield NoProposal(NAME, node.id, f"tf.numpy_function in place of tf.py_function saves {saved}.")
-        else:
-            yield _rewrite(node, arrays.digest)
+@at_each("map")
+def propose(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the rewrite with `tf.numpy_function` of a map that calls `tf.py_function`, or why there is none."""
+    arrays = node.function.arrays if node.function is not None else None
+    if arrays is None:
+        return
+    why = arrays.why_not
+    if not why and errors_are_ignored(node, context):
+        why = "ignore_errors downstream drops elements with a result of another kind of number than declared"
+    if why:
+        yield NoProposal(NAME, node.id, f"{describe_operator(node)} calls tf.py_function: {why}.")
+    elif saved := small_saving(context, node, FunctionVariant.ARRAYS, least=MIN_SAVED_SHARE):
+        yield NoProposal(NAME, node.id, f"tf.numpy_function in place of tf.py_function saves {saved}.")
+    else:
+        yield _rewrite(node, arrays.digest)
 
 
 def _rewrite(node: Node, digest: str) -> Rewrite:

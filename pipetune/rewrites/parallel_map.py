@@ -1,12 +1,12 @@
-"""`parallel-map`: set how many calls of a map function run at once."""
+"""`parallel-map` and `serial-map`: how many calls of a map function run at once; advice on Python code."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.functions import PYTHON_CALLS
-from pipetune.core.operators import FLATTENING
+from pipetune.core.operators import FLATTENING, OPTION
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.rewrites.cache_places import MIN_EPOCHS, available_cache_bytes
@@ -14,35 +14,32 @@ from pipetune.rewrites.legality import (
     describe_operator,
     describe_state,
     draws_random_numbers,
+    is_stateless,
     keeps_order,
     parallel_safety,
     runs_python,
     tensorflow_parallelizes,
 )
 from pipetune.rewrites.pricing import buffer_bytes, bytes_per_element, element_count, format_bytes, format_seconds
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
-NAME = "parallel-map"
+PARALLEL_MAP = "parallel-map"
 
 
-def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every map, the numbers of parallel calls to try, or why there is none."""
-    for node in context.pipeline:
-        if node.op != "map":
-            continue
-        if why := _forbidden(node):
-            yield NoProposal(NAME, node.id, f"Not run in parallel: {why}.")
-            continue
-        if node.argument("num_parallel_calls") is not None and _is_bound_by_python(node, context):
-            why = f"{_describe_throughput(node, context)} {_PYTHON_ALTERNATIVES}"
-            yield NoProposal(NAME, node.id, f"No other number of calls: {why}")
-            continue
-        for number in dict.fromkeys((AUTOTUNE, 2, max(2, context.cores))):
-            if number == node.argument("num_parallel_calls"):
-                continue
-            if number == AUTOTUNE and tensorflow_parallelizes(node, context):
-                yield NoProposal(NAME, node.id, "TensorFlow already runs this map in parallel, with AUTOTUNE.")
-                continue
+@at_each("map")
+def propose_parallel_map(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the numbers of parallel calls to try for a map, or why there is none."""
+    if why := _forbidden(node):
+        yield NoProposal(PARALLEL_MAP, node.id, f"Not run in parallel: {why}.")
+        return
+    if node.argument("num_parallel_calls") is not None and _is_bound_by_python(node, context):
+        why = f"{_describe_throughput(node, context)} {_PYTHON_ALTERNATIVES}"
+        yield NoProposal(PARALLEL_MAP, node.id, f"No other number of calls: {why}")
+        return
+    for number in dict.fromkeys((AUTOTUNE, 2, max(2, context.cores))):
+        if number == AUTOTUNE and tensorflow_parallelizes(node, context):
+            yield NoProposal(PARALLEL_MAP, node.id, "TensorFlow already runs this map in parallel, with AUTOTUNE.")
+        elif number != node.argument("num_parallel_calls"):
             yield _rewrite(node, context, number)
 
 
@@ -67,21 +64,21 @@ def _rewrite(node: Node, context: RuleContext, number: int) -> Rewrite:
         notes.append("`deterministic=False` is set: elements may overtake each other.")
     calls = "as many calls as AUTOTUNE finds useful" if number == AUTOTUNE else f"{number} calls"
     return Rewrite(
-        rule=NAME,
+        rule=PARALLEL_MAP,
         node=node.id,
         safety=safety,
         edits=(SetArgument(node.id, "num_parallel_calls", number),),
         summary=f"Run the map function in {calls} at a time.",
         needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
-        group=f"{NAME}@{node.id}",
+        group=f"{PARALLEL_MAP}@{node.id}",
         reproducible=safety is Safety.EXACT,
         notes=tuple(notes),
         predicted_bytes=buffer_bytes(context, node.id, context.cores if number == AUTOTUNE else number),
     )
 
 
-RULE = Rule(
-    name=NAME,
+PARALLEL_MAP_RULE = Rule(
+    name=PARALLEL_MAP,
     summary="Runs a map function for several elements at once: AUTOTUNE, two, or one call per available core.",
     legality=(
         "Allowed if the function depends on its element alone, or draws random numbers. Never if it reads or writes a "
@@ -97,7 +94,83 @@ RULE = Rule(
         "and for a serial map of a script that sets `options.deterministic=False`, whose elements may then "
         "overtake each other. REORDERS if a serial map sets `deterministic=False` itself."
     ),
-    propose=propose,
+    propose=propose_parallel_map,
+)
+
+
+SERIAL_MAP = "serial-map"
+
+_OPTION = f"{OPTION}map_parallelization"
+
+_LONGEST_SECONDS = 30e-6
+"""CPU seconds of a call up to which handing it to another thread may cost more than running it.
+
+Measured on two cores: the function of 3.4 us that `sample_from_datasets` maps costs 73 us of CPU time per element in
+TensorFlow's own parallel map, 14 us in a serial one.
+"""
+
+
+def propose_serial_map(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the option that turns TensorFlow's own parallel maps off, with and without maps that the script runs so.
+
+    Yields the reason instead where one of TensorFlow's own parallel maps has a function that is too long for that.
+    """
+    automatic = [node for node in context.pipeline if tensorflow_parallelizes(node, context)]
+    for node in automatic:
+        seconds = _cpu_seconds(node, context)
+        if seconds is None:
+            return
+        if seconds > _LONGEST_SECONDS:
+            suits = f"which suits calls of {format_seconds(seconds)}"
+            why = f"TensorFlow runs {describe_operator(node)} in parallel, {suits}."
+            yield NoProposal(SERIAL_MAP, context.pipeline.output.id, why)
+            return
+    explicit = [node for node in context.pipeline if _is_short_in_parallel(node, context)]
+    if automatic:
+        yield _serial_rewrite(context, automatic, ())
+    if explicit:
+        yield _serial_rewrite(context, automatic, explicit)
+
+
+def _is_short_in_parallel(node: Node, context: RuleContext) -> bool:
+    """Whether the script asks for parallel calls of a short function, and for nothing but its order."""
+    if node.op != "map" or node.argument("num_parallel_calls") in (None, 1) or not is_stateless(node):
+        return False
+    seconds = _cpu_seconds(node, context)
+    return node.argument("deterministic") is None and seconds is not None and seconds <= _LONGEST_SECONDS
+
+
+def _cpu_seconds(node: Node, context: RuleContext) -> float | None:
+    measured = context.measured(node.id)
+    return measured.cpu_seconds if measured is not None else None
+
+
+def _serial_rewrite(context: RuleContext, automatic: Sequence[Node], explicit: Sequence[Node]) -> Rewrite:
+    output = context.pipeline.output
+    names = ", ".join(describe_operator(node) for node in (*automatic, *explicit))
+    by_itself = "" if explicit else ", by itself"
+    return Rewrite(
+        rule=SERIAL_MAP,
+        node=output.id,
+        safety=Safety.EXACT,
+        edits=(*(SetArgument(node.id, "num_parallel_calls", None) for node in explicit), SetOption(_OPTION, False)),
+        summary=f"Run {names} in one thread: TensorFlow hands each of these short calls to another thread{by_itself}.",
+        group=f"{SERIAL_MAP}@{output.id}",
+    )
+
+
+SERIAL_MAP_RULE = Rule(
+    name=SERIAL_MAP,
+    summary="Runs short map functions in one thread, where TensorFlow or the script runs them in parallel.",
+    legality=(
+        "Only where TensorFlow's default optimizations run a map without num_parallel_calls in parallel, and only if "
+        f"every such function takes {format_seconds(_LONGEST_SECONDS)} of CPU time at most. Maps that TensorFlow's "
+        "functions make count, too: sample_from_datasets has one, called once for each element. A map with "
+        "num_parallel_calls loses it in a second proposal if its function is as short and stateless, and the map does "
+        "not set deterministic."
+    ),
+    safety="EXACT: the same calls on the same elements in the same order.",
+    propose=propose_serial_map,
 )
 
 

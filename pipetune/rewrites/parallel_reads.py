@@ -21,7 +21,7 @@ from pipetune.rewrites.legality import (
     runs_python,
 )
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, format_seconds
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 PARALLEL_INTERLEAVE = "parallel-interleave"
 
@@ -53,14 +53,9 @@ def effective_block_length(node: Node) -> int:
     return written if isinstance(written, int) and written > 0 else 1
 
 
-def propose_parallel_interleave(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every interleave, cycle lengths and parallel calls to try, or why there are none."""
-    for node in context.pipeline:
-        if node.op == "interleave":
-            yield from _propose_at(node, context)
-
-
-def _propose_at(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+@at_each("interleave")
+def propose_parallel_interleave(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields cycle lengths and parallel calls to try for an interleave, or why there are none."""
     inputs, why = element_count(context, node.inputs[0]), ""
     if node.function is None:
         why = "Not run in parallel: nothing is known about its function."
@@ -156,44 +151,39 @@ _DEFAULT_PARALLEL_FILES = 16
 """Files at a time for storage with a high first-byte latency, if no sweep was measured: the usual number."""
 
 
-def propose_read_shards(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every serial reader of several files, the numbers of files to read at once, or why there are none."""
-    for node in context.pipeline:
-        if node.op in READERS and node.argument("num_parallel_reads") is None:
-            yield from _at_reader(node, context)
-        elif node.op == "flat_map" and any(inner.reads_files and inner.source for inner in inner_operator_facts(node)):
-            yield from _at_flat_map(node, context)
-        elif (small := describe_small_files(node, context)) is not None:
-            yield NoProposal(READ_SHARDS, node.id, small)
+@at_each("flat_map", "map", *READERS)
+def propose_read_shards(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields how many files to read at once at a serial reader, or at a flat_map that opens them, or why not several.
 
-
-def _at_reader(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    files = _files(node, context)
-    if files == 1:
+    Of a map that opens small files it says what other files would gain.
+    """
+    if (small := describe_small_files(node, context)) is not None:
+        yield NoProposal(READ_SHARDS, node.id, small)
+    opens = node.op == "flat_map" and any(one.reads_files and one.source for one in inner_operator_facts(node))
+    if not opens and (node.op not in READERS or node.argument("num_parallel_reads") is not None):
         return
-    picks = positional_operator_after(node, context)
-    for length in (1, *(() if picks else _candidate_cycle_lengths(node, context, files))):
-        edits = (SetArgument(node.id, "num_parallel_reads", length),)
-        yield _shard_rewrite(node, context, edits, length=length, block=1)
-    yield from _explain_no_gain(node, context, picks)
-
-
-def _at_flat_map(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    files = _files(node, context)
+    files, reader = _files(node, context), node.op in READERS
     if files == 1:
-        yield NoProposal(READ_SHARDS, node.id, "There is only one file: nothing to read in parallel.")
+        if not reader:
+            yield NoProposal(READ_SHARDS, node.id, "There is only one file: nothing to read in parallel.")
         return
-    why = describe_state(node) or ("runs Python" if runs_python(node) else "")
-    if why:
+    if why := describe_state(node) or ("runs Python" if runs_python(node) else ""):
         yield NoProposal(READ_SHARDS, node.id, f"Files are read one after the other: its function {why}.")
         return
-    picks = positional_operator_after(node, context)
-    for length in (1, *(() if picks else _candidate_cycle_lengths(node, context, files))):
-        for block in _BLOCK_LENGTHS if length > 1 else _BLOCK_LENGTHS[:1]:
-            values = {"cycle_length": length, "block_length": block, "num_parallel_calls": AUTOTUNE}
-            edits = (ReplaceOperator(node.id, "interleave", {**values, "deterministic": None}),)
-            yield _shard_rewrite(node, context, edits, length=length, block=block)
-    yield from _explain_no_gain(node, context, picks)
+    picker = positional_operator_after(node, context)
+    for length in (1, *(() if picker else _candidate_cycle_lengths(node, context, files))):
+        for block in _BLOCK_LENGTHS if length > 1 and not reader else _BLOCK_LENGTHS[:1]:
+            edit: Edit = SetArgument(node.id, "num_parallel_reads", length)
+            if not reader:
+                values = {"cycle_length": length, "block_length": block, "num_parallel_calls": AUTOTUNE}
+                edit = ReplaceOperator(node.id, "interleave", {**values, "deterministic": None})
+            yield _shard_rewrite(node, context, edit, length=length, block=block)
+    if picker is not None:
+        why = f"One file at a time: with more, {describe_operator(picker)} would select different elements."
+        yield NoProposal(READ_SHARDS, node.id, why)
+    elif _knee(node, context) == 1:
+        why = f"{describe_operator(node)} was measured with several files at a time, which was no faster than one."
+        yield NoProposal(READ_SHARDS, node.id, why)
 
 
 def _files(node: Node, context: RuleContext) -> int | None:
@@ -214,17 +204,7 @@ def _knee(node: Node, context: RuleContext) -> int | None:
     return next((one.knee for one in sweeps if one.reader is SweepReader.SOURCE and one.node == node.id), None)
 
 
-def _explain_no_gain(node: Node, context: RuleContext, positional_operator: Node | None) -> Iterator[NoProposal]:
-    if positional_operator is not None:
-        picker = describe_operator(positional_operator)
-        why = f"One file at a time: with more, {picker} would select different elements."
-        yield NoProposal(READ_SHARDS, node.id, why)
-    elif _knee(node, context) == 1:
-        why = f"{describe_operator(node)} was measured with several files at a time, which was no faster than one."
-        yield NoProposal(READ_SHARDS, node.id, why)
-
-
-def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *, length: int, block: int) -> Rewrite:
+def _shard_rewrite(node: Node, context: RuleContext, edit: Edit, *, length: int, block: int) -> Rewrite:
     in_order, random = keeps_order(node, context), draws_random_numbers(node)
     safety = Safety.EXACT if in_order and not random else Safety.STATISTICAL
     notes = []
@@ -242,7 +222,7 @@ def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *,
         rule=READ_SHARDS,
         node=node.id,
         safety=safety,
-        edits=edits,
+        edits=(edit,),
         summary=summary,
         group=f"{READ_SHARDS}@{node.id}",
         reproducible=in_order and not random,

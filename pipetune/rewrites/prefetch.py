@@ -27,10 +27,17 @@ def propose_prefetch(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         yield NoProposal(PREFETCH, output.id, f"No prefetch: {why}.")
         return
     last = last_active_operator(context.pipeline)
-    if last.op == "prefetch":
-        yield from _resize(last, context)
-    else:
-        yield from _append(context)
+    for size in _sizes(context):
+        held = _elements(size)
+        if last.op != "prefetch":
+            yield _insertion(context, output, size, f"Prefetch {held} while training works on the current one.")
+        elif size != last.argument("buffer_size"):
+            edit, size_bytes = SetArgument(last.id, "buffer_size", size), buffer_bytes(context, last.inputs[0], size)
+            summary = f"Let the last prefetch hold {held}."
+            yield _rewrite(context, last.id, (edit,), summary=summary, held=size_bytes)
+    inside = [node for node in context.pipeline if node.op == "prefetch" and _on_main_path(node, context)]
+    if inside and last.op != "prefetch":
+        yield from _move_last(inside[-1], context)
     yield from _between_stages(context)
 
 
@@ -45,14 +52,6 @@ def read_ahead_obstacle(nodes: tuple[Node, ...]) -> str:
     return ""
 
 
-def _resize(node: Node, context: RuleContext) -> Iterator[Rewrite]:
-    for size in _sizes(context):
-        if size != node.argument("buffer_size"):
-            edit, held = SetArgument(node.id, "buffer_size", size), buffer_bytes(context, node.inputs[0], size)
-            summary = f"Let the last prefetch hold {_elements(size)}."
-            yield _rewrite(context, node.id, (edit,), summary=summary, held=held)
-
-
 def _sizes(context: RuleContext) -> tuple[int, ...]:
     """Returns buffer sizes for the end of the pipeline; for an input in bursts one that bridges a pause.
 
@@ -60,14 +59,6 @@ def _sizes(context: RuleContext) -> tuple[int, ...]:
     """
     bridging = context.profile.bridging_buffer if context.profile is not None else None
     return _SIZES if bridging is None else (bridging, *(size for size in _SIZES if size not in (AUTOTUNE, bridging)))
-
-
-def _append(context: RuleContext) -> Iterator[Rewrite]:
-    output = context.pipeline.output
-    for size in _sizes(context):
-        yield _insertion(context, output, size, f"Prefetch {_elements(size)} while training works on the current one.")
-    if inside := [node for node in context.pipeline if node.op == "prefetch" and _on_main_path(node, context)]:
-        yield from _move_last(inside[-1], context)
 
 
 def _on_main_path(node: Node, context: RuleContext) -> bool:

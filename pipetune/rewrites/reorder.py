@@ -25,7 +25,7 @@ from pipetune.rewrites.legality import (
     upstream_chain,
 )
 from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 _DROPS = DROPS_BY_POSITION | {"filter"}  # operators that drop elements
 
@@ -163,15 +163,9 @@ def move_group(node: Node) -> str:
 FILTER_EARLY = "filter-early"
 
 
-def propose_filter_early(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every filter, its move upstream past maps, or why it stays."""
-    for node in context.pipeline:
-        if node.op == "filter" and len(node.inputs) == 1:
-            yield from _move_filter(node, context)
-
-
-def _move_filter(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Moves the filter up as long as each map may be passed and does not change what the predicate reads."""
+@at_each("filter")
+def propose_filter_early(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the move of a filter upstream past maps that do not change what its predicate reads, or why it stays."""
     best: tuple[UpstreamMove, PredicatePushdown] | None = None
     stopped: Obstacle | None = None
     for step in upstream_moves(context, node):

@@ -65,8 +65,11 @@ def _forbidden(rewrite: Rewrite, resuming: ResumePoint, context: RuleContext) ->
     if resuming.way is ResumeMethod.ITERATOR_STATE and "copy_to_device" in inserted:
         unsaved = "the state of a copy to the device cannot be saved"
         return f"The script saves the state of its iterator ({resuming.what}); {unsaved}."
-    skips = resuming.way is ResumeMethod.SKIP
-    if skips and _writes_a_file(rewrite) and _adds_cache_downstream(rewrite, resuming, context):
+    if resuming.way is not ResumeMethod.SKIP or not _writes_a_file(rewrite):
+        return ""
+    edited = apply_edits(context.pipeline, rewrite.edits)
+    below = edited.downstream(resuming.node) if resuming.node in edited else ()
+    if any(node.op == "cache" and node.id not in context.pipeline for node in below):
         return (
             f"The script resumes by {resuming.what}: a cache file downstream of it holds the elements that "
             "remained for an earlier run, and a resumed job would read these."
@@ -112,7 +115,7 @@ def _sets_a_number(edit: Edit, context: RuleContext) -> bool:
     node = context.pipeline[edit.node]
     match edit.name:
         case "num_parallel_calls" if node.argument(edit.name) is None:
-            return node.op == "map" and edit.value is not None and tensorflow_parallelizes(node, context)
+            return edit.value is not None and tensorflow_parallelizes(node, context)
         case "num_parallel_calls":
             return edit.value is not None
         case "buffer_size":
@@ -122,12 +125,6 @@ def _sets_a_number(edit: Edit, context: RuleContext) -> bool:
 
 def _writes_a_file(rewrite: Rewrite) -> bool:
     return any(cache.arguments.get("filename") for cache in inserted_caches(rewrite.edits))
-
-
-def _adds_cache_downstream(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> bool:
-    edited = apply_edits(context.pipeline, rewrite.edits)
-    below = edited.downstream(one.node) if one.node in edited else ()
-    return any(node.op == "cache" and node.id not in context.pipeline for node in below)
 
 
 def _skips_other_elements(rewrite: Rewrite, one: ResumePoint, pipeline: Pipeline) -> bool:

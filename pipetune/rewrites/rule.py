@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import NoProposal, Rewrite
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Diagnosis, OperatorProfile, Profile
 from pipetune.core.results import AutotuneValues, ResumePoint
 from pipetune.core.storage import FileUse
@@ -55,6 +56,10 @@ class RuleContext:
         return self.profile.files if self.profile is not None else None
 
 
+Propose = Callable[[RuleContext], Iterator[Rewrite | NoProposal]]
+ProposeAt = Callable[[Node, RuleContext], Iterator[Rewrite | NoProposal]]
+
+
 @dataclass(frozen=True)
 class Rule:
     """One kind of rewrite. `pipetune rules NAME` prints the name and the three texts."""
@@ -63,5 +68,20 @@ class Rule:
     summary: str  # what it does, one sentence
     legality: str  # when it is allowed, in prose
     safety: str  # the safety classes of its rewrites, in prose
-    propose: Callable[[RuleContext], Iterator[Rewrite | NoProposal]]
+    propose: Propose
     order: int = 1  # rules propose in this order, then by name; rewrites of a plan are applied in the same order
+
+
+def at_each(*operators: str) -> Callable[[ProposeAt], Propose]:
+    """Decorates what a rule proposes at one operator, to propose it at each operator of these kinds in turn."""
+
+    def decorate(propose_at: ProposeAt) -> Propose:
+        @functools.wraps(propose_at)
+        def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+            for node in context.pipeline:
+                if node.op in operators:
+                    yield from propose_at(node, context)
+
+        return propose
+
+    return decorate

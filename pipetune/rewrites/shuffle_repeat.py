@@ -27,7 +27,7 @@ from pipetune.rewrites.reorder import (
     shuffle_move_class,
     upstream_moves,
 )
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 SHUFFLE_REPEAT_ORDER = "shuffle-repeat-order"
 
@@ -35,18 +35,17 @@ _REPEAT_MAY_PASS = frozenset({"map", "filter", "prefetch", "with_options", "batc
 """Operators that output the same elements per epoch even if their input is one stream instead of separate epochs."""
 
 
-def propose_shuffle_repeat_order(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every repeat next to a shuffle, the other order of the two, or why the order is kept."""
-    for node in context.pipeline:
-        if node.op == "repeat" and len(node.inputs) == 1:
-            picker = positional_operator_after(node, context, operators=POSITIONAL)
-            for found in _swap_proposals(node, context):
-                if picker is None or isinstance(found, NoProposal) or found.safety < Safety.REORDERS:
-                    yield found
-                else:
-                    why = f"{describe_operator(picker)} would otherwise select different elements"
-                    why = f"The order of shuffle and repeat is kept: {why}."
-                    yield NoProposal(SHUFFLE_REPEAT_ORDER, node.id, why)
+@at_each("repeat")
+def propose_shuffle_repeat_order(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the other order of a repeat and a shuffle next to it, or why the order is kept."""
+    picker = positional_operator_after(node, context, operators=POSITIONAL)
+    for found in _swap_proposals(node, context):
+        if picker is None or isinstance(found, NoProposal) or found.safety < Safety.REORDERS:
+            yield found
+        else:
+            why = f"{describe_operator(picker)} would otherwise select different elements"
+            why = f"The order of shuffle and repeat is kept: {why}."
+            yield NoProposal(SHUFFLE_REPEAT_ORDER, node.id, why)
 
 
 def _swap_proposals(repeat: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
@@ -182,15 +181,9 @@ SHUFFLE_SMALL = "shuffle-small"
 _MIN_GROWTH = 2.0  # times as many elements: a smaller increase of the buffer is not worth offering
 
 
-def propose_shuffle_small(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every shuffle, its move to where elements are smallest, or why it stays."""
-    for node in context.pipeline:
-        if node.op == "shuffle" and len(node.inputs) == 1:
-            yield from _move_up(node, context)
-
-
-def _move_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Moves the shuffle to where elements are smallest; of several such places, to the nearest."""
+@at_each("shuffle")
+def propose_shuffle_small(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the move of a shuffle to where elements are smallest, the nearest such place, or why it stays."""
     here = bytes_per_element(context, shuffle.inputs[0])
     best: UpstreamMove | None = None
     smallest = here
@@ -282,19 +275,12 @@ SHUFFLE_SMALL_RULE = Rule(
 MERGE_REPEATS = "merge-repeats"
 
 
-def propose_merge_repeats(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for every run of consecutive repeats, one repeat in their place, or why they stay."""
-    for node in context.pipeline:
-        readers = context.pipeline.consumers(node.id)
-        lowest = len(readers) != 1 or readers[0].op != "repeat"
-        if node.op != "repeat" or len(node.inputs) != 1 or not lowest:
-            continue
-        run = run_down_to(node, {"repeat"}, context)
-        if len(run) > 1:
-            yield _merge(run, context)
-
-
-def _merge(run: tuple[Node, ...], context: RuleContext) -> Rewrite | NoProposal:
+@at_each("repeat")
+def propose_merge_repeats(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields one repeat in place of a run of consecutive repeats that ends with this one, or why they stay."""
+    readers, run = context.pipeline.consumers(node.id), run_down_to(node, {"repeat"}, context)
+    if len(run) == 1 or (len(readers) == 1 and readers[0].op == "repeat"):
+        return
     known = [count for count in map(_count, run) if count is not None]
     reshuffle = upstream_reshuffle(run[0], context)
     kept_apart = f"{describe_operator(run[0])} and the next are not merged"
@@ -309,16 +295,17 @@ def _merge(run: tuple[Node, ...], context: RuleContext) -> Rewrite | NoProposal:
             "restarted, and would differ in later epochs."
         )
     if why:
-        return NoProposal(MERGE_REPEATS, run[-1].id, why)
+        yield NoProposal(MERGE_REPEATS, node.id, why)
+        return
     together = INFINITE if INFINITE in known else math.prod(known)
     kept = run[known.index(together)] if together in known else run[0]
-    edits: list[Edit] = [Remove(node.id) for node in run if node is not kept]
+    edits: list[Edit] = [Remove(one.id) for one in run if one is not kept]
     if _count(kept) != together:
         edits.append(SetArgument(kept.id, "count", together))
     often = "endlessly" if together == INFINITE else f"{together} times"
-    return Rewrite(
+    yield Rewrite(
         rule=MERGE_REPEATS,
-        node=run[-1].id,
+        node=node.id,
         safety=Safety.EXACT,
         edits=tuple(edits),
         summary=f"Repeat {often} in one operator instead of {len(run)}.",

@@ -26,7 +26,9 @@ _UNPROVABLE = (
 def propose_granted_cores(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields the options that limit tf.data to the available cores and memory, or why they are not set."""
     output = context.pipeline.output
-    edits, memory = core_limits(context), _memory_budget(context)
+    edits, memory = core_limits(context), list[SetOption]()
+    if context.buffer_budget_bytes is not None and context.pipeline.options.get(MEMORY_BUDGET) is None:
+        memory.append(SetOption(MEMORY_BUDGET, context.buffer_budget_bytes))  # rewrites of other rules do not need it
     if not edits:
         if _overestimates_cores(context):
             why = "The script itself sets the cores of AUTOTUNE and of tf.data's thread pool."
@@ -56,13 +58,6 @@ def core_limits(context: RuleContext) -> tuple[SetOption, ...]:
         return ()
     limits: dict[str, Value] = {CPU_BUDGET: context.cores, POOL_SIZE: context.cores}
     return tuple(SetOption(name, value) for name, value in limits.items() if context.pipeline.options.get(name) is None)
-
-
-def _memory_budget(context: RuleContext) -> tuple[SetOption, ...]:
-    """Returns the buffer budget that is added to this rule's own rewrite; rewrites of other rules do not need it."""
-    if context.buffer_budget_bytes is None or context.pipeline.options.get(MEMORY_BUDGET) is not None:
-        return ()
-    return (SetOption(MEMORY_BUDGET, context.buffer_budget_bytes),)
 
 
 def limit_to_cores(rewrite: Rewrite, context: RuleContext) -> Rewrite:
@@ -167,10 +162,8 @@ def _private_pool(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 
 def _runs_side_by_side(node: Node, context: RuleContext) -> bool:
-    return node.op in ("map", "interleave") and (
-        node.argument("num_parallel_calls") not in (None, 1)
-        or (node.op == "map" and tensorflow_parallelizes(node, context))
-    )
+    requested = node.op in ("map", "interleave") and node.argument("num_parallel_calls") not in (None, 1)
+    return requested or tensorflow_parallelizes(node, context)
 
 
 def _fills_the_cores(node: Node, context: RuleContext) -> bool:

@@ -9,7 +9,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
 from pipetune.rewrites.pricing import small_saving
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 NAME = "where-to-cond"
 
@@ -18,36 +18,28 @@ MIN_SAVED_SHARE = 0.05
 stand out from the differences between two measurements of the same function."""
 
 
-def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields, for each map that selects large arrays, the rewrite with branches, or why there is none."""
-    for node in context.pipeline:
-        if node.op != "map" or node.function is None or node.function.branching is None:
-            continue
-        why = _obstacle(node)
-        saved = small_saving(context, node, FunctionVariant.BRANCHING, least=MIN_SAVED_SHARE)
-        if why:
-            yield NoProposal(NAME, node.id, f"{describe_operator(node)} computes both sides of tf.where: {why}.")
-        elif saved:
-            yield NoProposal(NAME, node.id, f"tf.cond instead of tf.where saves {saved}: too little to be certain of.")
-        else:
-            yield _rewrite(node)
-
-
-def _obstacle(node: Node) -> str:
-    """Returns why the function of a map has to compute both sides; "" if it does not."""
-    assert node.function is not None and node.function.branching is not None
+@at_each("map")
+def propose(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the rewrite with branches of a map that selects large arrays, or why there is none."""
+    branching = node.function.branching if node.function is not None else None
+    if branching is None:
+        return
     outside = describe_external_dependency(node)
-    return node.function.branching.why_not or (f"its function {outside}" if outside else "")
+    if why := branching.why_not or (f"its function {outside}" if outside else ""):
+        yield NoProposal(NAME, node.id, f"{describe_operator(node)} computes both sides of tf.where: {why}.")
+    elif saved := small_saving(context, node, FunctionVariant.BRANCHING, least=MIN_SAVED_SHARE):
+        yield NoProposal(NAME, node.id, f"tf.cond instead of tf.where saves {saved}: too little to be certain of.")
+    else:
+        yield _rewrite(node, branching.digest)
 
 
-def _rewrite(node: Node) -> Rewrite:
-    assert node.function is not None and node.function.branching is not None
+def _rewrite(node: Node, digest: str) -> Rewrite:
     drawn = ("The function draws the same random numbers in the same order as before.",)
     return Rewrite(
         rule=NAME,
         node=node.id,
         safety=Safety.STATISTICAL if draws_random_numbers(node) else Safety.EXACT,
-        edits=(ReplaceFunction(node.id, FunctionVariant.BRANCHING, node.function.branching.digest),),
+        edits=(ReplaceFunction(node.id, FunctionVariant.BRANCHING, digest),),
         summary=f"Compute only the array that {describe_operator(node)} selects: tf.cond instead of tf.where.",
         group=f"{NAME}@{node.id}",
         notes=drawn if draws_random_numbers(node) else (),

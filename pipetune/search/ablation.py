@@ -94,9 +94,6 @@ def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dic
     What was proven before a cache downstream of it joined it stays: no window shows what it adds to the first epoch.
     The fewest rounds of all are measured, then more of those that leave it open. Each is a trial, unless there was no
     time for the `first` pass.
-
-    Raises:
-        RunFailed: the plan itself cannot be measured any more.
     """
     whole = Arm(plan, state.unit)
     tried = [one for one in plan.rewrites if not (one.key in state.added and state.is_above_cache(one, plan))]

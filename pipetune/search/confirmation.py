@@ -125,8 +125,7 @@ def confirm(
         step_seconds: of a training step as it is, where it is known.
         bound_step_seconds: of a step on one repeated batch; shown beside the others.
         notify: hears "trying" before each window, "pair" behind each pair, and "proven" before what only informs.
-        visit: where only one of both can be there at a time, called before the windows of one begin; they are then
-            taken in the order ABBA.
+        visit: called before the windows of one begin, where only one can be there at a time; the order is then ABBA.
         beside_seconds: what may be measured beside the pairs of a confirmed plan, as far as `seconds` are left for it.
     """
     pair = _Pair(plan, runner, baselines, settings, seconds, claimed, clock or SystemClock(), notify, visit)
@@ -249,11 +248,7 @@ class _Pair:
             self._reach_pauses(max(seen))
 
     def _reach_pauses(self, step_seconds: float) -> None:
-        """Makes windows as long as from one pause of the input to the next: shorter ones see none.
-
-        Raises:
-            _NotMeasured: there is no time for these.
-        """
+        """Makes windows as long as from one pause of the input to the next: shorter ones see none."""
         pause = self.runner.pause
         if pause is None or not pause.missed_by(self._steps, step_seconds):
             return
@@ -267,11 +262,7 @@ class _Pair:
     # -- windows
 
     def _window(self, arm: Arm) -> Window:
-        """A window of a contender; the first that fails ends the race.
-
-        Raises:
-            _NotMeasured: it failed.
-        """
+        """A window of a contender; the first that fails ends the race."""
         self.notify("trying", plan=arm.plan)
         try:
             if arm.unit == "training":
@@ -359,8 +350,7 @@ class _Pair:
     def measure_beside(self, most_seconds: float) -> None:
         """What is told and decides nothing: the input alone, AUTOTUNE everywhere; the most wanted first.
 
-        What would not fit is not begun. What is begun may end a round late: a first window builds its pipeline, and may
-        fill a cache.
+        What would not fit is not begun. What is begun may end a round late: a first window builds, and may fill caches.
         """
         if self.visit is not None:
             return

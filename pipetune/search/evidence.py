@@ -64,19 +64,12 @@ _MIDDLE = 0.8  # of the distribution: the range that is shown
 
 @dataclass(frozen=True)
 class Prior:
-    """The model's prediction of a log ratio, with its error.
+    """The model's prediction of a log ratio, with its error."""
 
-    Args:
-        mean: of the log ratio.
-        deviation: of the model's error.
-        predicted: the log of what it predicts; None where it cannot tell and guesses.
-        parts: the same of each rewrite, given the others; empty where there is only one.
-    """
-
-    mean: float
-    deviation: float
-    predicted: float | None
-    parts: tuple[float | None, ...] = ()
+    mean: float  # of the log ratio
+    deviation: float  # of the model's error
+    predicted: float | None  # the log of what it predicts; None where it cannot tell and guesses
+    parts: tuple[float | None, ...] = ()  # the same of each rewrite, given the others; empty where there is only one
 
     @classmethod
     def of(cls, ratio: float | None, *, guess: float | None = None) -> Prior:
@@ -97,22 +90,16 @@ class Prior:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A distribution of the log of a gain: a mixture of t distributions, normal where `freedom` is infinite.
-
-    Args:
-        parts: weight, mean and scale of each; the weights add up to 1. The first is of a plan that changes something.
-        pairs: of windows that are in it.
-        freedom: degrees of freedom of the parts.
-        predicted: the log of what the model alone says; None where it cannot tell.
-        limit: mean and deviation of the log of what training could gain at most; None for no limit. The gain is the
-            smaller of the two.
-    """
+    """A distribution of the log of a gain: a mixture of t distributions, normal where `freedom` is infinite."""
 
     parts: tuple[tuple[float, float, float], ...]
-    pairs: int = 0
-    freedom: float = math.inf
-    predicted: float | None = None
+    """Weight, mean and scale of each; the weights add up to 1. The first is of a plan that changes something."""
+    pairs: int = 0  # of windows that are in it
+    freedom: float = math.inf  # degrees of freedom of the parts
+    predicted: float | None = None  # the log of what the model alone says; None where it cannot tell
     limit: tuple[float, float] | None = None
+    """Mean and deviation of the log of what training could gain at most, None for no limit; the gain is the smaller of
+    the two."""
 
     @property
     def mean(self) -> float:
@@ -187,8 +174,7 @@ def evidence(
         prior: the model's prediction.
         ratios: of pairs of windows.
         spread: deviation of the log ratio of a pair in this session, as far as known.
-        most_gain: above which no gain is possible (training cannot be faster than without any wait, nor use more than
-            all cores); None for no limit.
+        most_gain: no gain is possible above it (training without any wait, or on all cores); None for no limit.
     """
     before, error = prior.mean, prior.deviation
     if most_gain is not None and math.log(most_gain) < before:
@@ -261,42 +247,26 @@ def spread_of(rates: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class ShortWindow:
-    """What a short window of a rewrite showed over the base: 1.2 is 20 % better, of rate and CPU seconds per example.
-
-    Args:
-        rewrite: what the window was of.
-        over: the plan that it was added to, and measured against.
-        rate: of examples per second.
-        cpu: of CPU seconds per example, the base's over its own.
-    """
+    """What a short window of a rewrite showed over the base: 1.2 is 20 % better, of rate and CPU time per example."""
 
     rewrite: Rewrite
-    over: Plan
-    rate: float
-    cpu: float
+    over: Plan  # that it was added to, and measured against
+    rate: float  # of examples per second
+    cpu: float  # of CPU seconds per example, the base's over its own
 
 
 @dataclass
 class Gains:
-    """What is known of the gain of every plan over another one.
-
-    Args:
-        base: the pipeline as written.
-        shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
-        most_gain: what a plan may gain at most over the base where training steps decide.
-        cpu_share: what its input then takes of the processors that the model trains on.
-        limit: the same as a distribution, by what is measured of the wait; None for no limit.
-        spread: deviation of the log ratio of one short window.
-    """
+    """What is known of the gain of every plan over another one."""
 
     expected: Expected
-    base: Plan
+    base: Plan  # the pipeline as written
     composer: Composer
-    shares_processors: bool
-    most_gain: MostGain = lambda prediction: None
-    cpu_share: CpuShare = lambda prediction: None
-    limit: tuple[float, float] | None = None
-    spread: float = QUIET_SPREAD
+    shares_processors: bool  # whether the model trains on the same processors: fewer CPU seconds are a gain too then
+    most_gain: MostGain = lambda prediction: None  # what a plan may gain over the base where training steps decide
+    cpu_share: CpuShare = lambda prediction: None  # what its input then takes of the processors of the model
+    limit: tuple[float, float] | None = None  # of the gain, as a distribution, by the measured wait; None for no limit
+    spread: float = QUIET_SPREAD  # deviation of the log ratio of one short window
     short_windows: dict[str, list[ShortWindow]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
     pairs: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)  # by keys of a plan and of its base
     _predictions: dict[str, Prediction] = field(default_factory=dict)  # by key of the plan
@@ -343,8 +313,7 @@ class Gains:
     def _left_to_gain(self, plan: Plan, over: Plan) -> float | None:
         """Returns what training could gain at most with `plan` over another one; None where that is unknown.
 
-        A cache may leave the model nothing to wait for. What makes the input faster still is then no gain, though it
-        is one of the input alone.
+        A cache may leave the model nothing to wait for: what makes the input alone faster still is then no gain.
         """
         most, before = self._most(plan), self._most(over)
         if most is None or before is None:
@@ -402,8 +371,7 @@ class Gains:
     def joined(self, rewrites: Sequence[Rewrite], strongest: Rewrite) -> Plan:
         """Returns `strongest` and those of `rewrites` that are each expected to add a gain that counts to the others.
 
-        From all that may stand together the one that is expected to add least leaves, until each is worth its place:
-        so those that pay only together stay.
+        Of all that may stand together what adds least leaves, until each is worth its place: what pays together stays.
         """
         plan = self.composer.everything([strongest, *(one for one in rewrites if one.key != strongest.key)])
         while others := [one for one in plan.rewrites if one.key != strongest.key]:

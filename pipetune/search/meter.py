@@ -132,17 +132,11 @@ class Taken:
 
 @dataclass(frozen=True)
 class EarlierWindows:
-    """What windows of the pipeline as written took before the search, in seconds.
+    """What windows of the pipeline as written took before the search, in seconds."""
 
-    Args:
-        step: of a training step.
-        around_steps: of a training window, beside its steps.
-        around_input: of a window of the input alone, beside the time it measures.
-    """
-
-    step: float
-    around_steps: float
-    around_input: float
+    step: float  # of a training step
+    around_steps: float  # of a training window, beside its steps
+    around_input: float  # of a window of the input alone, beside the time it measures
 
 
 @dataclass(eq=False)
@@ -176,8 +170,7 @@ class Meter:
     def cost(self, unit: str) -> float:
         """Seconds one window is expected to take, first element and warm-up included.
 
-        The mean of the last few: a round of windows costs their sum. One that took far longer than usual (a
-        cache was filled before it) is left out.
+        The mean of the last few: a round costs their sum. One that took far longer (it filled a cache) is left out.
         """
         costs = self._costs[unit][-12:]
         if costs:

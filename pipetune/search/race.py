@@ -36,19 +36,12 @@ says that there is nothing to gain."""
 
 @dataclass
 class Arm:
-    """One plan in rounds of windows, and what became of it.
-
-    Args:
-        plan: what is measured.
-        unit: of its windows: "input" or "training".
-        name: what messages call it; the plan's name where empty.
-        earlier: ratios of a race that this one goes on with.
-    """
+    """One plan in rounds of windows, and what became of it."""
 
     plan: Plan
-    unit: str
-    name: str = ""
-    earlier: tuple[float, ...] = ()
+    unit: str  # of its windows: "input" or "training"
+    name: str = ""  # what messages call it; the plan's name where empty
+    earlier: tuple[float, ...] = ()  # ratios of a race that this one goes on with
     taken: list[Window] = field(default_factory=list)  # those of a round that was not completed among them
     rounds: int = 0  # that were completed
     running: bool = True
@@ -101,8 +94,7 @@ def race(
 ) -> bool:
     """Takes a window of the base and of every running arm in each round, in random order.
 
-    An arm that fails leaves with the reason, and the round goes on. The race ends with the round after which none is
-    left beside the base.
+    An arm that fails leaves with the reason, and the round goes on. The race ends when none is left beside the base.
 
     Args:
         arms: what is measured; their windows are filled in.
@@ -165,8 +157,7 @@ def decide(
         error: chance that any of these plans is accepted wrongly.
         earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
         expects_large_gain: whether `LARGE_GAIN` is expected of one of them: the first look is then taken earlier.
-        yields: whether something else is to be measured now, where the median ratio of the best of them is this; it is
-            asked where none of them is nearly proven.
+        yields: whether something else is to be measured, by the best median ratio; asked while none is nearly proven.
 
     Returns:
         What became of each plan, in the order given.
@@ -182,7 +173,8 @@ def decide(
 
     def is_over(rounds: int) -> bool:
         nonlocal spent, yielded
-        plan, ratios = _leading(arms, as_before)
+        measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(as_before))]
+        plan, ratios = max(measured, key=lambda one: statistics.median(one[1]), default=(base, ()))
         ratio = statistics.median(ratios) if ratios else 1.0
         if ratios:
             meter.notify("pair", plan=plan, pairs=len(ratios), ratio=ratio)
@@ -212,12 +204,6 @@ def decide(
             Trial(arm.plan, arm.outcome, arm.why, arm.gain, "search", unit, sample, arm.seconds, usable_cores=cores)
         )
     return tuple(trials)
-
-
-def _leading(arms: Sequence[Arm], base: Arm) -> tuple[Plan, tuple[float, ...]]:
-    """Returns the plan with the largest median ratio, of those that are still measured, and its ratios so far."""
-    measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(base))]
-    return max(measured, key=lambda one: statistics.median(one[1]), default=(base.plan, ()))
 
 
 _NEARLY_UNTIL = LOOKS[-2]

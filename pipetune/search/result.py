@@ -143,7 +143,8 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
         for one in ([] if plan else open_plans(state))
         if len(one.rewrites) == 1 and gains.attainable(one).probability < NOTHING_BELOW
     }
-    decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
+    single = (one for one in trials if len(one.plan.rewrites) == 1 and one.kind != "ablation")
+    decided = {one.plan.rewrites[0].key: one for one in single if one.outcome is not Outcome.SCREENED}
     for key, raced in state.raced.items():
         if raced is not None and (raced.ratios or raced.outcome is not Outcome.UNDECIDED):
             decided[key] = _settled(state, raced)
@@ -198,11 +199,6 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
         gain = state.added.get(rewrite.key) or (trial.gain if trial else None)
         found.append(Rejection(rewrite.rule, rewrite.node, why, gain, reason))
     return tuple(found)
-
-
-def _decides(trial: Trial) -> bool:
-    """Whether it is about one rewrite alone, and decided something."""
-    return len(trial.plan.rewrites) == 1 and trial.outcome is not Outcome.SCREENED and trial.kind != "ablation"
 
 
 def _change(rate: float) -> str:

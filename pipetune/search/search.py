@@ -28,8 +28,7 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
     """Finds the plan that is proven faster than the pipeline as written, smallest first, or none.
 
     Races, ablation; then, from what is left, what only informs: optional rewrites and baselines. Failing, refused,
-    unequal and slower plans are trials like any other. Nothing is raised for want of time or for windows that fail: the
-    result says so.
+    unequal and slower plans are trials like any other. What fails or has no time raises nothing: the result says so.
 
     Args:
         state: learns what is measured.
@@ -129,8 +128,7 @@ def _race(state: SearchState) -> None:
 def _part_for(plans: Sequence[Plan], state: SearchState) -> Part:
     """Returns whose time a race of these plans may use.
 
-    Where none is expected to gain, or far more is expected of what needs consent, that is measured in the time after
-    the search's own.
+    Where none is expected to gain, or far more of what needs consent, that is measured after the search's own time.
     """
     expected = max((state.expected_gain(plan) for plan in plans), default=0.0)
     offers_first = state.asking and (expected < WORTH or (state.chosen is None and state.offers_far_more(expected)))
@@ -152,8 +150,7 @@ def _has_time_for_a_race(state: SearchState) -> bool:
 def _decide(state: SearchState, key: str, plans: Sequence[Plan], *, part: Part, earlier: Sequence[float] = ()) -> None:
     """Races plans against the best so far; of several proven at once the smallest is kept.
 
-    A larger one takes its place only where it is faster than that with its whole 95 % interval, and training still
-    waits with the smaller one.
+    A larger one takes its place only if its whole 95 % interval is above that, and training waits with the smaller one.
 
     Args:
         key: of the one rewrite more that the first of the plans has.
@@ -240,7 +237,12 @@ def _find_candidate(state: SearchState) -> None:
     What is likely by windows goes before what the cost model alone expects. The plan must yield the same data; what is
     not compared yet is compared in the time that nothing has to be verified in.
     """
-    known = [_candidate(plan, gain, state) for plan in open_plans(state) if (gain := _worth_keeping(plan, state))]
+    known = []
+    for plan in open_plans(state):
+        if (gain := _worth_keeping(plan, state)) is not None:
+            pairs = len(state.gains.pairs.get((plan.key, state.base.key), ()))
+            interval, why = replace(gain.interval, pairs=pairs), _why_unproven(pairs, state)
+            known.append(Candidate(plan, interval, gain.probability, state.unit, why))
     known.sort(key=lambda one: (one.likely, min(one.probability, LIKELY_FROM), one.gain.median), reverse=True)
     for candidate in known:
         plan, cost = candidate.plan, state.gate.cost(state.budget.usual_seconds(COMPARISON))
@@ -249,12 +251,6 @@ def _find_candidate(state: SearchState) -> None:
         if state.gate.equal(plan):
             state.candidate = replace(candidate, comparison=state.gate.comparison(plan))
             return
-
-
-def _candidate(plan: Plan, gain: Evidence, state: SearchState) -> Candidate:
-    pairs = len(state.gains.pairs.get((plan.key, state.base.key), ()))
-    interval, why = replace(gain.interval, pairs=pairs), _why_unproven(pairs, state)
-    return Candidate(plan, gain=interval, probability=gain.probability, unit=state.unit, why=why)
 
 
 def _worth_keeping(plan: Plan, state: SearchState) -> Evidence | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, QualifiedNameSource
@@ -17,35 +17,19 @@ from pipetune.source.syntax_tree import SyntaxTree
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     **{op: facts.parameter_names for op, facts in OPERATORS.items() if facts.method},
-    "apply": ("transformation_func",),
-    "bucket_by_sequence_length": (
-        "element_length_func", "bucket_boundaries", "bucket_batch_sizes", "padded_shapes", "padding_values",
-        "pad_to_bucket_boundary", "no_padding", "drop_remainder"),
-    "rejection_resample": ("class_func", "target_dist", "initial_dist", "seed"),
-    "sparse_batch": ("batch_size", "row_shape"),
-}  # fmt: skip
-"""Methods of a dataset (TensorFlow 2.21, `Dataset` in dataset_ops.py); each also takes `name` last."""
+    **dict.fromkeys(("apply", "bucket_by_sequence_length", "rejection_resample", "sparse_batch"), ()),
+}
+"""Methods of a dataset (TensorFlow 2.21, `Dataset` in dataset_ops.py), with the parameters of those that patches write;
+each also takes `name` last."""
 
 CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
     **{op: OPERATORS[op].parameter_names for op in READERS},
-    "CsvDataset": (
-        "filenames", "record_defaults", "compression_type", "buffer_size", "header", "field_delim", "use_quote_delim",
-        "na_value", "select_cols", "exclude_cols"),
-    "SqlDataset": ("driver_name", "data_source_name", "query", "output_types"),
-    "choose_from_datasets": ("datasets", "choice_dataset", "stop_on_empty_dataset"),
-    "from_generator": ("generator", "output_types", "output_shapes", "args", "output_signature"),
-    "from_tensor_slices": ("tensors",),
-    "from_tensors": ("tensors",),
-    "from_list": ("elements",),
     "list_files": ("file_pattern", "shuffle", "seed"),
-    "load": ("path", "element_spec", "compression", "reader_func", "wait"),
-    "make_csv_dataset": ("file_pattern", "batch_size", "column_names", "column_defaults", "label_name"),
-    "random": ("seed", "rerandomize_each_iteration"),
-    "range": (),
-    "sample_from_datasets": ("datasets", "weights", "seed", "stop_on_empty_dataset", "rerandomize_each_iteration"),
-    "zip": (),
+    **dict.fromkeys(
+        ("CsvDataset", "SqlDataset", "choose_from_datasets", "from_generator", "from_list", "from_tensor_slices",
+         "from_tensors", "load", "make_csv_dataset", "random", "range", "sample_from_datasets", "zip"), ()),
 }  # fmt: skip
-"""Calls that make a dataset and are not methods of one."""
+"""Calls that make a dataset and are not methods of one, with the parameters of those that patches write."""
 
 RETURNS_ONE_DATASET = frozenset(
     {*METHODS, *CONSTRUCTORS, "audio_dataset_from_directory", "image_dataset_from_directory",
@@ -76,7 +60,7 @@ def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name
         op, name: the operator and its argument; they determine whether -1 means AUTOTUNE.
     """
     autotuned = any(one.autotuned for one in operator_facts(op).parameters if one.name == name)
-    if value == AUTOTUNE and not isinstance(value, bool) and autotuned:
+    if value == AUTOTUNE and autotuned:
         return autotune_text(tree, call)
     if isinstance(value, str) and tree.code.count(b'"') > tree.code.count(b"'"):
         return json.dumps(value, ensure_ascii=False)
@@ -116,13 +100,12 @@ def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
     A file that does not import TensorFlow gets the constant's documented value, -1: an import added for one name would
     be a larger change than the requested one, and could run before code that must come first.
     """
-    scope = tree.scope(node)
-    if scope is None:
-        return "-1"
-    for name in _autotune_candidates(tree):
-        assignments = list(scope[name])
-        if assignments and all(_is_autotune(tree, one, at=node) for one in assignments):
-            return name
+    for statement in tree.nodes(cst.Assign):
+        match statement:
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
+                assignments = tree.scope(node)[name] if tree.text(value).endswith("AUTOTUNE") else ()
+                if assignments and all(_is_autotune(tree, one, at=node) for one in assignments):
+                    return name
     return tensorflow_text(tree, node, "data.AUTOTUNE") or "-1"
 
 
@@ -155,16 +138,14 @@ def tensorflow_name(tree: SyntaxTree, node: cst.CSTNode, user: str) -> str:
     Raises:
         CannotExpress: it has none.
     """
-    for path in ("gather", "nest.map_structure"):  # a file may import one of them by its own name
-        found = needed_tensorflow_text(tree, node, path, user)
-        if found.endswith(f".{path}"):
-            return found.removesuffix(f".{path}")
-    raise CannotExpress(f"The file does not import TensorFlow under a name, which {user} needs.")
+    if (name := module_text(tree, node, *_ROOTS)) is None:
+        raise CannotExpress(f"The file does not import TensorFlow under a name, which {user} needs.")
+    return name
 
 
-def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:
-    """Returns the name of a module at `node`, or None if the file has none for it."""
-    return next((name for name in _imported_names(tree) if tree.means_import(name, module, at=node)), None)
+def module_text(tree: SyntaxTree, node: cst.CSTNode, *modules: str) -> str | None:
+    """Returns the name of one of some modules at `node`, or None if the file has none for it."""
+    return next((name for name in _imported_names(tree) if tree.means_import(name, *modules, at=node)), None)
 
 
 def _imported_names(tree: SyntaxTree) -> list[str]:
@@ -173,18 +154,9 @@ def _imported_names(tree: SyntaxTree) -> list[str]:
     return list(dict.fromkeys(one.evaluated_alias or one.evaluated_name.partition(".")[0] for one in aliases))
 
 
-def _autotune_candidates(tree: SyntaxTree) -> Iterator[str]:
-    """Yields names assigned from something called AUTOTUNE."""
-    for statement in tree.nodes(cst.Assign):
-        match statement:
-            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
-                if tree.text(value).endswith("AUTOTUNE"):
-                    yield name
-
-
 def _is_autotune(tree: SyntaxTree, assignment: BaseAssignment, *, at: cst.CSTNode) -> bool:
     """Whether an assignment above a node, which runs whenever the node does, binds a name to AUTOTUNE."""
-    value = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
+    value = tree.assigned_value(assignment)
     if value is None or tree.end(value) > tree.start(at):
         return False
     blocks = [one for one in tree.ancestors(value) if isinstance(one, cst.BaseSuite)]
@@ -220,22 +192,21 @@ def receiver_of(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression | None:
     return call.func.value if isinstance(call.func, cst.Attribute) else None
 
 
-def _is_dataset_class(tree: SyntaxTree, owner: cst.BaseExpression, names: int) -> bool:
+def _is_dataset_class(tree: SyntaxTree, owner: cst.Name | cst.Attribute, names: int) -> bool:
     """Whether an expression is a dataset class: an imported one, or a name that was assigned one."""
-    scope = tree.scope(owner)
-    if scope is None:
-        return False
-    imported = [one.name for one in scope.get_qualified_names_for(owner) if one.source is QualifiedNameSource.IMPORT]
-    if imported:
-        last = imported[0].rpartition(".")[2]
+    if imported := tree.imported_names(owner):
+        last = next(iter(imported)).rpartition(".")[2]
         return last in _CLASSES or (last.endswith("Dataset") and last in CONSTRUCTORS)
     if isinstance(owner, cst.Attribute):
         return tree.text(owner).endswith("data.Dataset")  # of TensorFlow, under a name that is not an import
-    if not isinstance(owner, cst.Name):
-        return False
-    values = [tree.assigned_value(one) for one in scope[owner.value] if isinstance(one, Assignment)]
+    values = map(tree.assigned_value, tree.assignments(owner))
     given = [value for value in values if isinstance(value, cst.Name | cst.Attribute)]
     return names > 0 and any(_is_dataset_class(tree, value, names - 1) for value in given)
+
+
+def named_arguments(call: cst.Call) -> dict[str, cst.Arg]:
+    """Returns the arguments that a call passes by name."""
+    return {one.keyword.value: one for one in call.args if one.keyword is not None}
 
 
 def arguments_by_name(arguments: Sequence[cst.Arg], names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
@@ -352,16 +323,10 @@ def append_item(code: bytes, gap: bytes, end: int, close: int, *, comma: bool, t
     line_break = gap[newlines[-1].start() :]  # newline and indentation of the last item
     tail = code[end:close]
     in_tail = list(NEWLINE.finditer(tail))
-    if not in_tail:
-        if comma:
-            after_comma = end + tail.index(b",") + 1
-            return [Splice(after_comma, after_comma, line_break + text.encode() + b",")]
-        return [Splice(end, end, b"," + line_break + text.encode())]
-    before_close = end + in_tail[-1].start()  # after the comments behind and below the last item
-    new_line = line_break + text.encode() + (b"," if comma else b"")
-    if comma:
-        return [Splice(before_close, before_close, new_line)]
-    return [Splice(end, end, b","), Splice(before_close, before_close, new_line)]
+    # After the comments behind and below the last item, or directly after its comma.
+    place = end + (in_tail[-1].start() if in_tail else tail.find(b",") + 1)
+    new_line = Splice(place, place, line_break + text.encode() + (b"," if comma else b""))
+    return [new_line] if comma else [Splice(end, end, b","), new_line]
 
 
 def _remove_argument(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
@@ -378,8 +343,7 @@ def _remove_argument(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
     if position + 1 == len(call.args):
         return Splice(start - len(gap), end, b"") if position else Splice(start, after, b"")
     following = tree.start(call.args[position + 1])
-    between = tree.code[after:following]
-    return Splice(start, after if NEWLINE.search(between) else following, b"")
+    return Splice(start, after if NEWLINE.search(tree.code, after, following) else following, b"")
 
 
 def _gap_before(tree: SyntaxTree, call: cst.Call, position: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from pipetune.source.call_arguments import (
     arguments_by_name,
     is_unbound,
     method_arguments,
+    named_arguments,
     parameters,
     receiver_of,
     set_argument,
@@ -50,7 +52,7 @@ from pipetune.source.dataset_flow import (
 from pipetune.source.dataset_options import returns_one_dataset
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.skipped_code import refuse_skipped_elsewhere, skipped_conditions
-from pipetune.source.source_files import line_end, line_start, newline_of
+from pipetune.source.source_files import line_end, line_start, newline_of, next_line
 from pipetune.source.statements import (
     Statement,
     block_index,
@@ -60,6 +62,7 @@ from pipetune.source.statements import (
     is_self_assignment,
     parse_condition,
     removal_splice,
+    start_with_comments,
     statement_of,
     unused_name,
     variable_names,
@@ -86,8 +89,7 @@ def refuse_append(draft: Draft, pipeline: Pipeline, node: str) -> None:
     """Refuses to append to the call of operator `node` if its value is not the dataset that the operator makes.
 
     Raises:
-        CannotExpress: a downstream operator is made by the same call, the call may return more than a dataset, or it is
-            not in the source.
+        CannotExpress: the call makes a later operator too, may return more than a dataset, or is not in the source.
     """
     tree, call = draft.find(node)
     operator = pipeline[node]
@@ -119,15 +121,10 @@ def _returns_several(tree: SyntaxTree, call: cst.Call, *, method: str) -> bool:
             return True
     if not method.endswith("_dataset_from_directory"):
         return False
-    for argument in call.args:
-        named = argument.keyword.value if argument.keyword is not None else None
-        if argument.star == "**" or (named == "subset" and not _is_single_subset(argument.value)):
-            return True
-    return False
-
-
-def _is_single_subset(subset: cst.BaseExpression) -> bool:
-    return isinstance(subset, cst.SimpleString) and subset.evaluated_value in ("training", "validation")
+    match named_arguments(call).get("subset"):
+        case None | cst.Arg(value=cst.SimpleString(evaluated_value="training" | "validation")):
+            return any(one.star == "**" for one in call.args)
+    return True
 
 
 _IN_TRANSIT = "#moved"
@@ -167,7 +164,7 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     if next_chain_call(tree, anchor) is call:
         return draft
     if node in draft.call_stacks and after in draft.call_stacks:
-        crossing = function_crossing(draft, node, after, current)
+        crossing = _function_crossing(draft, node, after, current)
         if crossing is not None:
             return _move_across(draft, node, after, crossing)
     if draft.sites[after].file != file:
@@ -184,7 +181,8 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     if name is not None:
         return _move_with_condition(apart, node, after, name=name)
     try:
-        here, there = refuse_unsafe(draft, tree, call, anchor=anchor, may_pass_unmet=True)
+        moved = replace(moved_call(tree, call), may_pass_unmet=True)
+        here, there = refuse_unsafe(draft, tree, call, anchor=anchor, moved=moved)
     except CannotExpress:
         named = _with_named_argument(draft, node, after)
         if named is None:
@@ -192,7 +190,7 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
         draft = named
         tree, call, anchor = *draft.find(node), draft.find(after)[1]
         here, there = _statement(tree, call), _statement(tree, anchor)
-    draft = _restrict_to_conditions(draft, tree, file, here.small, unmet_conditions(draft, tree, here, there))
+    draft = _restrict_to_conditions(draft, file, here.small, unmet_conditions(draft, tree, here, there))
     if is_self_assignment(tree, here, call) and here.name == there.name and there.value is anchor:
         return _move_line(draft, tree, node=node, moved=here, behind=there)
     text = link_of(tree, call).text
@@ -227,7 +225,7 @@ def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
     if rebound or ordered or not here.alone_on_line or len(text.splitlines()) > 1:
         return None
     try:
-        refuse_unsafe(draft, tree, call, anchor=anchor, moved=MovedCall(frozenset(), False), may_pass_unmet=True)
+        refuse_unsafe(draft, tree, call, anchor=anchor, moved=MovedCall(frozenset(), False, may_pass_unmet=True))
     except CannotExpress:
         return None
     name = unused_name(tree, parameter, f"{op}_{parameter}")
@@ -243,12 +241,11 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     return statement
 
 
-def _restrict_to_conditions(
-    draft: Draft, tree: SyntaxTree, file: str, here: cst.CSTNode, conditions: list[str]
-) -> Draft:
+def _restrict_to_conditions(draft: Draft, file: str, here: cst.CSTNode, conditions: list[str]) -> Draft:
     """Records in the draft that the function around `here` is to change only where all `conditions` are true."""
     if not conditions:
         return draft
+    tree = draft.tree(file)
     function = tree.around(here, cst.FunctionDef)
     if function is None:
         raise CannotExpress("Between the two locations is a condition that was false when the script ran.")
@@ -291,28 +288,21 @@ def restrict_cache(
         return draft.with_note(note)
     if any(contains_call(parse_condition(text)) for text in conditions):
         raise CannotExpress("A condition above the cache calls a function, and may have another value below.")
-    return _restrict_to_conditions(draft, tree, file, call, conditions)
+    return _restrict_to_conditions(draft, file, call, conditions)
 
 
 def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
     """Whether the move would take along the condition of the `if` statement around the call."""
-    if node not in draft.sites or after not in draft.sites or draft.sites[node].file != draft.sites[after].file:
-        return False
-    try:
+    with contextlib.suppress(CannotExpress):
         draft = _in_own_statement(draft, node, after)
         return conditional_move(draft, *draft.find(node), anchor=draft.find(after)[1]) is not None
-    except CannotExpress:
-        return False
+    return False
 
 
 def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
     """Returns the draft in which a call under a condition, which the new place is not under, is `x = x.method(...)`.
 
-    The chain `x = x.one(...).two(...)` that it is part of is split for that, and `if condition: x = ...` gets a second
-    line.
-
-    Raises:
-        CannotExpress: the chain cannot be split.
+    The chain `x = x.one(...).two(...)` around it is split for that, and `if condition: x = ...` gets a second line.
     """
     draft = _below_its_condition(draft, node, after)
     tree, call = draft.find(node)
@@ -360,7 +350,7 @@ def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
     return draft.splice(draft.sites[node].file, splices)
 
 
-def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing) -> Draft:
+def _move_across(draft: Draft, node: str, after: str, crossing: _FunctionCrossing) -> Draft:
     """Moves a call across function boundaries to directly after `crossing.append_to`, which must run later."""
     file = draft.sites[node].file
     if draft.sites[after].file != file or crossing.anchor.file != file:
@@ -371,7 +361,7 @@ def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing
     nested = receiver_of(tree, lower) is upper or any(one.value is upper for one in lower.args)
     if tree.start(upper) > tree.start(lower) and not nested:
         raise CannotExpress("The call would move into a function that is called before it.")
-    refuse_other_names(tree, call, place)
+    _refuse_other_names(tree, call, place)
     if crossing.append_to != crossing.anchor:
         names = [one.value.value for one in lower.args if isinstance(one.value, cst.Name)]
         root = receiver_of(tree, lower)
@@ -394,14 +384,13 @@ def move_out_of_list_files(draft: Draft, node: str, after: str, current: Pipelin
         current: the pipeline before the move.
 
     Raises:
-        CannotExpress: more depends on one of the two calls, one may run without the other, or the call does not say how
-            it shuffles.
+        CannotExpress: more depends on one of the calls, one may run without the other, or how it shuffles is not said.
     """
     tree, call = draft.find(node)
     anchor, file = draft.find(after)[1], draft.sites[node].file
     refuse_append(draft, current, after)
-    across = node in draft.call_stacks and after in draft.call_stacks and function_crossing(draft, node, after, current)
-    if across or draft.sites[after].file != file:
+    known = node in draft.call_stacks and after in draft.call_stacks
+    if (known and _function_crossing(draft, node, after, current)) or draft.sites[after].file != file:
         raise CannotExpress("list_files and the new place of its shuffle are in different functions.")
     if call not in upstream_calls(tree, anchor):
         refuse_unsafe(draft, tree, call, anchor=anchor, moved=MovedCall(frozenset(), False))
@@ -435,9 +424,12 @@ def _move_with_condition(draft: Draft, node: str, after: str, *, name: str) -> D
     condition = tree.around(call, cst.If)
     assert condition is not None
     code = tree.code
-    first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
-    alone = len(statement.block) == 1
-    taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
+    first, last = start_with_comments(tree, statement.line), line_end(code, tree.end(statement.small))
+    if len(statement.block) == 1:  # nothing is left of the `if`
+        end = next_line(code, tree.end(condition.body.body[-1]) - 1)
+        taken = Splice(line_start(code, tree.start(condition)), end, b"")
+    else:
+        taken = replace(removal_splice(tree, statement), start=first)
     inside = _same_test_behind(tree, behind, condition, statement)
     at = line_end(code, tree.whole_span(inside.test)[1] if inside is not None else tree.end(behind.small))
     heading = newline = newline_of(code, at)
@@ -461,29 +453,10 @@ def _same_test_behind(tree: SyntaxTree, behind: Statement, condition: cst.If, st
     return following if plain and len(tree.indentation(following.body.body[0])) == column else None
 
 
-def _if_removal(tree: SyntaxTree, condition: cst.If) -> Splice:
-    """Returns the splice that removes an `if` statement with its body."""
-    last = line_end(tree.code, tree.end(condition.body.body[-1]) - 1)
-    newline = newline_of(tree.code, last)
-    end = last + (len(newline) if tree.code[last : last + len(newline)] == newline else 0)
-    return Splice(line_start(tree.code, tree.start(condition)), end, b"")
-
-
-def _start_with_comments(tree: SyntaxTree, statement: Statement) -> int:
-    """Returns the offset at which the line of a statement begins, including comment lines directly above it."""
-    code, first = tree.code, line_start(tree.code, tree.start(statement.small))
-    assert isinstance(statement.line, cst.SimpleStatementLine)
-    for line in reversed(statement.line.leading_lines):
-        if line.comment is None:
-            break
-        first = line_start(code, first - 1 - (code[first - 2 : first] == b"\r\n"))
-    return first
-
-
 def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, behind: Statement) -> Draft:
     """Moves `x = x.method(...)`, with the comments directly above it, to the line after `behind`."""
     code = tree.code
-    first, last = _start_with_comments(tree, moved), line_end(code, tree.end(moved.small))
+    first, last = start_with_comments(tree, moved.line), line_end(code, tree.end(moved.small))
     taken = replace(removal_splice(tree, moved), start=first)
     at = line_end(code, tree.end(behind.small))
     if taken.end == len(code) == last:
@@ -493,13 +466,7 @@ def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, b
 
 
 def _move_lines(draft: Draft, node: str, lines: tuple[int, int], *, at: int, heading: bytes, taken: Splice) -> Draft:
-    """Moves the lines that hold the call of `node`.
-
-    Args:
-        lines: offsets at which they begin and end.
-        at: the offset that they move to, behind `heading`.
-        taken: the change that removes them.
-    """
+    """Moves the lines of the call of `node`, between two offsets, to `at`, behind `heading`; `taken` removes them."""
     (first, last), site = lines, draft.sites[node]
     moved = heading + draft.codes[site.file][first:last]
     removed_above = taken.end - taken.start if taken.start < at else 0
@@ -508,7 +475,7 @@ def _move_lines(draft: Draft, node: str, lines: tuple[int, int], *, at: int, hea
 
 
 @dataclass(frozen=True)
-class FunctionCrossing:
+class _FunctionCrossing:
     """Two calls in the body of one function; each of them built an operator itself, or called a function that did."""
 
     moved: CallSite
@@ -516,14 +483,10 @@ class FunctionCrossing:
     append_to: CallSite  # the call to append to: `anchor`, or the operator's own call in the function that it calls
 
 
-def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) -> FunctionCrossing | None:
+def _function_crossing(draft: Draft, node: str, after: str, current: Pipeline) -> _FunctionCrossing | None:
     """Returns the calls that stand for two operators in the innermost function on both call stacks.
 
-    Returns:
-        None if the calls of both operators are in the same function, reached by the same calls.
-
-    Raises:
-        CannotExpress: there is no such function, or a call in it does not return the operator's dataset.
+    None if the calls of both operators are in the same function, reached by the same calls.
     """
     one, other = ((draft.sites[name], *draft.calls_around(name)) for name in (node, after))  # innermost first
     if one[1:] == other[1:]:
@@ -534,7 +497,7 @@ def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) ->
     if common == len(one) or common == len(other):
         raise CannotExpress("One of the calls is made inside the other.")
     left, right = len(one) - 1 - common, len(other) - 1 - common
-    crossing = FunctionCrossing(one[left], other[right], other[right])
+    crossing = _FunctionCrossing(one[left], other[right], other[right])
     if crossing.moved.file != crossing.anchor.file or -1 in (crossing.moved.end, crossing.anchor.end):
         raise CannotExpress("The call and its new place are in different files.")
     if left:
@@ -568,12 +531,10 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
     for below in current.consumers(node):
         if draft.calls_around(below.id)[-len(around) :] == around:
             raise CannotExpress("The function that builds the dataset processes it further.")
-    for frame in range(level):
-        site = draft.sites[node] if frame == 0 else draft.calls_around(node)[frame - 1]
+    for site in (draft.sites[node], *draft.calls_around(node))[:level]:
         tree = draft.tree(site.file)
-        inside = tree.calls.get(site.end)
-        function = tree.around(inside, cst.FunctionDef) if inside is not None else None
-        if function is None or not returns_one_value(function) or not _may_return_dataset(draft, tree, function):
+        function = tree.around(tree.calls.get(site.end), cst.FunctionDef)
+        if function is None or not _returns_one_value(function) or not _may_return_dataset(draft, tree, function):
             raise CannotExpress("A function in between returns more than the dataset.")
 
 
@@ -581,11 +542,7 @@ _CHANGES = METHODS.keys() - {"prefetch", "with_options"}
 
 
 def _refuse_skipped_below(draft: Draft, node: str, level: int) -> None:
-    """Refuses if one of the functions `level` frames around an operator may do more to its dataset in another run.
-
-    Raises:
-        CannotExpress: below the call is one of a dataset's method that was skipped.
-    """
+    """Refuses if a function within `level` frames around an operator may do more to its dataset in another run."""
     for site in (draft.sites[node], *draft.calls_around(node))[:level]:
         tree = draft.tree(site.file)
         function = tree.around(tree.calls[site.end], cst.FunctionDef)
@@ -596,11 +553,10 @@ def _refuse_skipped_below(draft: Draft, node: str, level: int) -> None:
                 raise CannotExpress("A branch that was skipped in the function might process the dataset further.")
 
 
-def returns_one_value(function: cst.FunctionDef) -> bool:
+def _returns_one_value(function: cst.FunctionDef) -> bool:
     """Whether a function returns a single value, which may be a dataset.
 
-    That is no collection, nor None or the object of a method (`return self`), and it is no generator, coroutine or
-    constructor.
+    That is no collection, nor None or `self`, and the function is no generator, coroutine or constructor.
     """
     name = function.name.value
     implicit = name.startswith("__") and name.endswith("__") and name != "__call__"
@@ -630,26 +586,15 @@ def _may_return_dataset(draft: Draft, tree: SyntaxTree, function: cst.FunctionDe
     )
 
 
-def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:
-    """Refuses to write the arguments of a call at a place where a name in them means something else.
-
-    Raises:
-        CannotExpress: a name does, or may.
-    """
+def _refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:
+    """Refuses to write the arguments of a call at a place where a name in them means, or may mean, something else."""
     here, there = tree.scope(call), tree.scope(place)
-    if here is None or there is None:
-        raise CannotExpress("It is unknown what the names in the call's arguments refer to at the new place.")
+    one, other = (class_of_method(tree, tree.around(inside, cst.FunctionDef)) for inside in (call, place))
+    same_object = one is not None and one is other  # a method of the class calls the other one
     for argument in method_arguments(tree, call):
         inside = {one.name.value for one in nodes_within(argument.value, cst.Param)}  # parameters of lambdas
         for name in variable_nodes(argument.value):
             meant, means = list(here[name.value]), list(there[name.value])
             same = name.value in inside or (meant and meant == means)
-            if not same and not (name.value == "self" and _same_object(tree, call, place)):
+            if not same and not (name.value == "self" and same_object):
                 raise CannotExpress(f"{name.value} means something else at the call's new place.")
-
-
-def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:
-    """Whether both calls are in methods of one class, of which one calls the other on the same object."""
-    functions = [tree.around(one, cst.FunctionDef) for one in (call, place)]
-    one, other = (class_of_method(tree, function) if function is not None else None for function in functions)
-    return one is not None and one is other

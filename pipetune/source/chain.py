@@ -70,14 +70,8 @@ def link_of(tree: SyntaxTree, call: cst.Call) -> ChainLink:
 
 def next_chain_call(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
     """Returns the method call that has `call` itself as its receiver, or None."""
-    parent = tree.parent(call)
-    outer = tree.parent(parent) if parent is not None else None
-    if not isinstance(outer, cst.Call):
-        return None
-    if isinstance(parent, cst.Attribute) and outer.func is parent:
-        return outer
-    unbound = isinstance(parent, cst.Arg) and is_unbound(tree, outer) and receiver_of(tree, outer) is call
-    return outer if unbound else None
+    outer = tree.parent(tree.parent(call))
+    return outer if isinstance(outer, cst.Call) and receiver_of(tree, outer) is call else None
 
 
 def last_chain_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
@@ -124,8 +118,7 @@ def insert_link(
 
     Args:
         text: `method(...)`, without the dot.
-        own_lines: the complete lines to use if the link gets lines of its own, and the offset in them where the call
-            ends.
+        own_lines: the complete lines for a link with lines of its own, and the offset in them where the call ends.
     """
     tree, at = draft.tree(anchor.file), anchor.end
     call = tree.calls[at]
@@ -172,8 +165,7 @@ def lines_of_link(tree: SyntaxTree, link: ChainLink) -> tuple[bytes, int] | None
 def remove_link(tree: SyntaxTree, link: ChainLink, *, with_comments: bool = False) -> list[Splice]:
     """Returns the changes that remove the link from its chain.
 
-    A comment behind it on its line is removed, too; comments on the lines above it only if `with_comments`, that is if
-    they move with it.
+    A comment behind it on its line is removed, too; comments on the lines above it only if they move, `with_comments`.
     """
     code = tree.code
     if link.unbound is not None:
@@ -208,8 +200,7 @@ def split_after(draft: Draft, site: CallSite, *, name: str) -> Draft:
     `return ds.shuffle(9).batch(2)` becomes `ds = ds.shuffle(9).batch(2)` and `return ds`.
 
     Raises:
-        CannotExpress: the statement continues over several lines after the call, does more than make the dataset, or
-            uses `name` for something else.
+        CannotExpress: the statement goes on below the call, does more than make the dataset, or uses `name` otherwise.
     """
     tree = draft.tree(site.file)
     call = tree.calls[site.end]
@@ -226,8 +217,6 @@ def split_after(draft: Draft, site: CallSite, *, name: str) -> Draft:
     begins, _ = tree.whole_span(top)
     if top is not call and (top.lpar or NEWLINE.search(code, begins, end)):
         raise CannotExpress("The statement continues on further lines after the call.")
-    if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):
-        raise CannotExpress("The statement does more than build the dataset.")
     if not _can_hold_dataset(tree, statement, top, name):
         raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
     again = newline_of(code, end) + tree.indentation(statement.small) + code[start:begins] + name.encode()
@@ -245,14 +234,12 @@ def split_long_statement(draft: Draft, node: str) -> Draft:
         return draft
     top = last_chain_call(tree, call)
     name = _dataset_name(tree, statement, top)
-    if name is None or statement.value is not top or top.lpar or not _exceeds_other_lines(tree, statement):
+    if name is None or statement.value is not top or top.lpar or is_unbound(tree, call):
         return draft
-    if not _can_hold_dataset(tree, statement, top, name):
+    if not _exceeds_other_lines(tree, statement) or not _can_hold_dataset(tree, statement, top, name):
         return draft
     code, link = tree.code, link_of(tree, call)
     start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
-    if link.unbound is not None:
-        return draft
     variable, heading = name.encode(), code[start:begins]
     assigned, line = variable + b" = ", newline_of(code, ends) + tree.indentation(statement.small)
     follows, goes_on = code[begins : link.dot] != variable, link.end < ends
@@ -280,5 +267,5 @@ def _can_hold_dataset(tree: SyntaxTree, statement: Statement, top: cst.Call, nam
     begins = isinstance(root, cst.Name) and root.value == name
     reads = variable_names(statement.small).count(name) - (statement.name == name)
     scope = tree.scope(top)
-    local = scope is not None and all(one.scope is scope for one in scope[name])
+    local = all(one.scope is scope for one in scope[name])
     return reads == int(begins) and local

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import libcst as cst
 from libcst.metadata import ClassScope, GlobalScope
@@ -32,14 +32,12 @@ from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import UserFunction, functions_of, is_read_by_others, referenced_functions
 
 
-def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: Statement, *, first: cst.Call) -> bool:
+def _flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: Statement, *, first: cst.Call) -> bool:
     """Whether a call may move between two statements because one attribute holds the dataset all the way.
 
     Each statement from `upper` to `lower` calls methods on the attribute and assigns the result back to it, and nothing
-    else reads it in between: no other statement, and no method of the same object called in an argument.
-
-    Args:
-        first: the call in the earlier statement; its chain may start with something other than the attribute.
+    else reads it in between: no other statement, and no method of the same object called in an argument. The chain of
+    `first`, the call in the earlier statement, may start with something else.
     """
     target, whole = upper.target, last_chain_call(tree, first)
     if not isinstance(target, cst.Attribute) or not is_dotted(target) or upper.value is not whole:
@@ -188,24 +186,17 @@ def _is_closed(value: cst.BaseExpression) -> bool:
 
 
 def refuse_unsafe(
-    draft: Draft,
-    tree: SyntaxTree,
-    call: cst.Call,
-    *,
-    anchor: cst.Call,
-    moved: MovedCall | None = None,
-    may_pass_unmet: bool = False,
+    draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call, moved: MovedCall | None = None
 ) -> tuple[Statement, Statement]:
     """Returns the statements of the call and of its new place, if moving between them changes nothing else.
 
     The dataset must flow from the upper (earlier) statement to the lower one through variables that nothing else reads
-    (or through one attribute, see `flows_in_attribute`), and the names in the call's arguments must have the same
+    (or through one attribute, see `_flows_in_attribute`), and the names in the call's arguments must have the same
     meaning at both places.
 
     Args:
         anchor: the call at the new place.
-        moved: what moves, if that is not `call` itself but a call within the function that it calls.
-        may_pass_unmet: whether it may move past conditions that were not met, see `unmet_conditions`.
+        moved: what moves, if that is not all that `moved_call` tells of `call`.
 
     Raises:
         CannotExpress: the flow of the dataset is not visible, or something between the statements could change.
@@ -213,11 +204,11 @@ def refuse_unsafe(
     here, there = statement_of(tree, call), statement_of(tree, anchor)
     if here is None or there is None or here.block is not there.block:
         raise CannotExpress("The call and its new place are in different blocks.")
-    moved = replace(moved or moved_call(tree, call), may_pass_unmet=may_pass_unmet)
+    moved = moved or moved_call(tree, call)
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
     upper_call, lower_call = (call, anchor) if upper is here else (anchor, call)
     refuse_conditional(tree, lower_call, lower)
-    if flows_in_attribute(draft, tree, upper, lower, first=upper_call):
+    if _flows_in_attribute(draft, tree, upper, lower, first=upper_call):
         return here, there
     if upper.name is None or upper.value is not last_chain_call(tree, upper_call):
         raise CannotExpress("The earlier of the two statements does not assign its dataset to a single name.")
@@ -305,8 +296,7 @@ def _unchanged_condition(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> s
 def _executed_branch(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[str, cst.BaseSuite | None]:
     """Returns the condition under which an `if` takes the branch that ran, and the body of that branch.
 
-    Returns:
-        The condition is empty for an `if` without `else` whose body ran; the body is None if no branch ran.
+    The condition is empty for an `if` without `else` whose body ran; the body is None if no branch ran.
     """
     test = tree.text(branch.test)
     ran = _has_pipeline_call(draft, tree, branch.body)
@@ -324,7 +314,7 @@ def _has_pipeline_call(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> 
 def condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None:
     """Returns the `if`, without `else`, in whose body a statement is; None if it is in no such body."""
     block = tree.parent(here.line) if here is not None else None
-    owner = tree.parent(block) if block is not None else None
+    owner = tree.parent(block)
     if isinstance(owner, cst.If) and owner.body is block and owner.orelse is None:
         return None if isinstance(tree.parent(owner), cst.If) else owner  # an `elif` depends on more conditions
     return None
@@ -342,13 +332,7 @@ def _follow_dataset(
 ) -> tuple[str, int]:
     """Returns the variable that has the dataset after some statements, and the offset where its assignment ends.
 
-    Args:
-        name: the variable that has the dataset before them.
-        assigned_at: the offset where its assignment ends.
-        same_name: whether the dataset must stay in this variable.
-
-    Raises:
-        CannotExpress: a statement does more with the dataset, or with a name that the moved call uses.
+    Before them, `name` has it, assigned up to the offset `assigned_at`. With `same_name` it must stay in this variable.
     """
     for line in between:
         if (bound_names(line) - {name}) & moved.names:
@@ -452,13 +436,12 @@ def _refuse_read_later(draft: Draft, tree: SyntaxTree, name: str, *, behind: int
 
 def _is_read_outside(draft: Draft, tree: SyntaxTree, name: str, step: Statement) -> bool:
     """Whether a variable is read in another function, or as an attribute of a class or of a module."""
-    function, scope = tree.around(step.small, cst.FunctionDef), tree.scope(step.small)
-    homes = {one.scope for one in scope[name]} if scope is not None else set()
-    for node in variable_nodes(tree.module):
-        if node.value == name and tree.around(node, cst.FunctionDef) is not function:
-            there = tree.scope(node)
-            if there is not None and homes & {one.scope for one in there[name]}:
-                return True
+    function = tree.around(step.small, cst.FunctionDef)
+    homes = {one.scope for one in tree.scope(step.small)[name]}
+    same = (one for one in variable_nodes(tree.module) if one.value == name)
+    others = (one for one in same if tree.around(one, cst.FunctionDef) is not function)
+    if any(homes & {bound.scope for bound in tree.scope(one)[name]} for one in others):
+        return True
     if any(isinstance(one, ClassScope) for one in homes):
         return any(one.attr.value == name for one in tree.nodes(cst.Attribute))
     file, of_module = _file_of(draft, tree), any(isinstance(one, GlobalScope) for one in homes)

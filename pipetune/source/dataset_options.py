@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import libcst as cst
-from libcst.metadata import Assignment, ClassScope
+from libcst.metadata import ClassScope
 
 from pipetune.core.edits import Edit, Rewrite
 from pipetune.core.errors import CannotExpress
@@ -18,7 +18,7 @@ from pipetune.core.storage import (
     tfds_read_of,
     value_text,
 )
-from pipetune.source.call_arguments import add_argument, autotune_text, module_text, tensorflow_text
+from pipetune.source.call_arguments import add_argument, autotune_text, module_text, named_arguments, tensorflow_text
 from pipetune.source.chain import insert_link
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.source_files import line_end, line_start, newline_of
@@ -122,15 +122,15 @@ def manual_hint(rewrite: Rewrite, current: Pipeline) -> str:
 
 def returns_one_dataset(call: cst.Call) -> bool:
     """Whether a call of `tfds.load` or `as_dataset` returns a single dataset: one split, without the info."""
-    given = {one.keyword.value: one.value for one in call.args if one.keyword is not None}
-    split, info = given.get("split"), given.get("with_info")
-    if any(one.star for one in call.args) or not (info is None or _is_name(info, "False")):
+    given = named_arguments(call)
+    if any(one.star for one in call.args) or ("with_info" in given and not _is_name(given["with_info"].value, "False")):
         return False
-    return isinstance(split, cst.SimpleString | cst.FormattedString | cst.ConcatenatedString)
+    strings = cst.SimpleString | cst.FormattedString | cst.ConcatenatedString
+    return "split" in given and isinstance(given["split"].value, strings)
 
 
 def _read_config_splices(tree: SyntaxTree, call: cst.Call, name: str, written: str) -> list[Splice]:
-    given = next((one for one in call.args if one.keyword is not None and one.keyword.value == _ARGUMENT), None)
+    given = named_arguments(call).get(_ARGUMENT)
     if given is None or _is_name(given.value, "None"):
         tfds = module_text(tree, call, LIBRARY)
         if tfds is None:
@@ -146,8 +146,7 @@ def _read_config_splices(tree: SyntaxTree, call: cst.Call, name: str, written: s
     made = _read_config_call(tree, given.value)
     if any(one.star or one.keyword is None for one in made.args):
         raise CannotExpress(f"{_CLASS} has positional or starred arguments, which may already set {name}.")
-    old = next((one for one in made.args if one.keyword is not None and one.keyword.value == name), None)
-    if old is not None:
+    if (old := named_arguments(made).get(name)) is not None:
         return [replacing(tree, old.value, written)]
     return add_argument(tree, made, f"{name}={written}")
 
@@ -157,12 +156,11 @@ def _read_config_call(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
     if isinstance(value, cst.Call) and called_name(value) == _CLASS:
         return value
     assignment = tree.only_assignment(value)
-    if isinstance(assignment, Assignment):
-        made = tree.assigned_value(assignment)
-        if isinstance(made, cst.Call) and called_name(made) == _CLASS:
-            if len(assignment.references) > 1:
-                raise CannotExpress(f"{assignment.name} is used in several places, which would all be changed.")
-            return made
+    made = tree.assigned_value(assignment)
+    if assignment is not None and isinstance(made, cst.Call) and called_name(made) == _CLASS:
+        if len(assignment.references) > 1:
+            raise CannotExpress(f"{assignment.name} is used in several places, which would all be changed.")
+        return made
     raise CannotExpress(f"pipetune cannot find where the value of {_ARGUMENT} is created.")
 
 

@@ -14,6 +14,8 @@ from pipetune.source.map_functions import add_functions, functions_behind_map, o
 from pipetune.source.statements import (
     Statement,
     bound_names,
+    free_name,
+    last_binding,
     removal_splice,
     statement_of,
     unconditional_function,
@@ -78,7 +80,7 @@ class Decode:
 
 
 @dataclass(frozen=True)
-class DecodedCrop:
+class _DecodedCrop:
     """A crop of a decoded image in the body of a function."""
 
     function: cst.FunctionDef
@@ -89,7 +91,7 @@ class DecodedCrop:
     decoding: Statement | None  # the statement that decodes; None if the crop's argument is the decode
 
 
-def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCrop]:
+def _decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[_DecodedCrop]:
     """Returns the crops in the body of a function whose image is decoded there."""
     found = []
     for call in tree.nodes(cst.Call):
@@ -101,23 +103,15 @@ def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCr
         if given is None or any(name not in given for name in parameters):
             continue
         value = given[parameters[0]].value
-        decoding = _assignment_above(tree, function, call, value.value) if isinstance(value, cst.Name) else None
+        statement, decoding = statement_of(tree, call), None
+        if isinstance(value, cst.Name) and statement is not None and statement.block is function.body.body:
+            above = [line for line in statement.block if tree.end(line) <= tree.start(statement.line)]
+            decoding = last_binding(tree, above, value.value)
         image = decoding.value if decoding is not None else value
         decode = _decode_of(tree, image) if isinstance(image, cst.Call) else None
         if decode is not None:
-            found.append(DecodedCrop(function, call, kind, given, decode, decoding))
+            found.append(_DecodedCrop(function, call, kind, given, decode, decoding))
     return found
-
-
-def _assignment_above(tree: SyntaxTree, function: cst.FunctionDef, crop: cst.Call, name: str) -> Statement | None:
-    """Returns the last statement above the crop, in the function's own block, that binds a name, if it assigns it."""
-    statement, block = statement_of(tree, crop), function.body.body
-    if statement is None or statement.block is not block:
-        return None
-    above = [line for line in block if tree.end(line) <= tree.start(statement.line)]
-    binding = next((line for line in reversed(above) if name in bound_names(line)), None)
-    made = statement_of(tree, binding.body[0]) if isinstance(binding, cst.SimpleStatementLine) else None
-    return made if made is not None and made.alone_on_line and made.name == name else None
 
 
 def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
@@ -160,7 +154,7 @@ def write(draft: Draft, node: Node) -> Draft:
     """
     file, root, functions = functions_behind_map(draft, node.id)
     tree = draft.tree(file)
-    places = [place for function in functions for place in decoded_crops(tree, function)]
+    places = [place for function in functions for place in _decoded_crops(tree, function)]
     if len(places) != 1:
         raise CannotExpress(
             f"The functions that the map refers to contain {len(places)} crops of a decoded JPEG that pipetune can "
@@ -180,39 +174,29 @@ def write(draft: Draft, node: Node) -> Draft:
     return add_functions(draft, file, texts, splices, before=place.function)
 
 
-def _contents_expression(tree: SyntaxTree, place: DecodedCrop) -> str:
+def _contents_expression(tree: SyntaxTree, place: _DecodedCrop) -> str:
     """Returns the expression for the encoded bytes of the image at the place of the crop."""
     given = place.decode.contents
     if place.decoding is None or _is_stable(given.value):
         return argument_text(tree, given)
-    taken = {name.value for name in variable_nodes(tree.module)}
-    name = next((one for one in ("contents", "jpeg", "encoded_image") if one not in taken), None)
-    if name is None:
-        raise CannotExpress("All names that pipetune would use for the bytes of the image are taken.")
-    return name
+    refusal = "All names that pipetune would use for the bytes of the image are taken."
+    return free_name(variable_names(tree.module), "contents", "jpeg", "encoded_image", refusal=refusal)
 
 
-def _shape_calls(tree: SyntaxTree, place: DecodedCrop) -> list[cst.Call]:
+def _shape_calls(tree: SyntaxTree, place: _DecodedCrop) -> list[cst.Call]:
     """Returns the calls between decode and crop that read only the shape of the image: `tf.shape(image)`."""
     if place.decoding is None:
         return []
-    begin, end = tree.end(place.decoding.small), tree.start(place.crop)
-    return [
-        call
-        for call in tree.nodes(cst.Call)
-        if begin < tree.start(call) < end and _reads_shape(tree, call, place.decoding.name)
-        if unconditional_function(tree, call) is place.function
-    ]
+    begin, end, found = tree.end(place.decoding.small), tree.start(place.crop), list[cst.Call]()
+    for call in tree.nodes(cst.Call):
+        match call.args:
+            case [cst.Arg(keyword=None, star="", value=cst.Name(value=given))] if given == place.decoding.name:
+                between = begin < tree.start(call) < end and unconditional_function(tree, call) is place.function
+                found += [call] if between and "tensorflow.shape" in tree.imported_names(call.func) else []
+    return found
 
 
-def _reads_shape(tree: SyntaxTree, call: cst.Call, name: str | None) -> bool:
-    match call.args:
-        case [cst.Arg(keyword=None, star="", value=cst.Name(value=given))]:
-            return given == name and "tensorflow.shape" in tree.imported_names(call.func)
-    return False
-
-
-def _remove_decoding(tree: SyntaxTree, place: DecodedCrop, contents: str, shape_calls: list[cst.Call]) -> Splice:
+def _remove_decoding(tree: SyntaxTree, place: _DecodedCrop, contents: str, shape_calls: list[cst.Call]) -> Splice:
     """Returns the change that removes the decode statement, or reduces it to an assignment of the encoded bytes.
 
     Args:
@@ -250,7 +234,7 @@ def _is_stable(contents: cst.BaseExpression) -> bool:
     return False
 
 
-def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice:
+def _replace_crop(tree: SyntaxTree, place: _DecodedCrop, contents: str) -> Splice:
     given = {name: argument_text(tree, argument) for name, argument in place.arguments.items()}
     channels = place.decode.channels
     if place.kind.endswith("random_crop"):

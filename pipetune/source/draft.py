@@ -19,8 +19,7 @@ def locate(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
     """Returns the call in `tree` that `location` refers to, found by its end and its method name.
 
     The end is used because in a multi-line chain CPython's span starts at the method name, while the end is always the
-    call's closing parenthesis. If only the statement is known, the method name alone decides, and only if it occurs
-    there once.
+    call's closing parenthesis. If only the statement is known, the method name must occur there once.
 
     Raises:
         CannotExpress: no call, or more than one, matches the location.
@@ -107,7 +106,9 @@ class Draft:
 
     codes: Mapping[str, bytes]  # of the files that build the pipeline, and of those that edits have changed
     sites: Mapping[str, CallSite]
-    original_calls: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
+    original_calls: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)
+    """Per operator where to look up names for its call: in the text before any edit, so that its scopes are computed
+    only once. Edits do not rebind these names; for a call that an edit writes elsewhere, see `with_position_of`."""
     call_stacks: Mapping[str, tuple[CallSite, ...]] = field(default_factory=dict)
     """Per captured operator: the calls around its call as captured, innermost first."""
     problems: Mapping[str, str] = field(default_factory=dict)  # why an operator has no site
@@ -156,14 +157,6 @@ class Draft:
             raise CannotExpress(self.problems.get(node, f"Operator {node} has no call in the source."))
         tree = self.tree(site.file)
         return tree, tree.calls[site.end]
-
-    def lookup_position(self, node: str) -> tuple[SyntaxTree, cst.Call]:
-        """Returns where to look up names for `node`: in the original text, so that its scopes are computed only once.
-
-        This is valid because edits do not rebind the names that are looked up. If an edit writes a call elsewhere,
-        names are looked up at its new place (`with_position_of`).
-        """
-        return self.original_calls[node]
 
     def built_by_same_call(self, node: str) -> tuple[str, ...]:
         """Returns the operators built by the same call as `node`, including itself."""

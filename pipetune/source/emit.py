@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import warnings
@@ -84,11 +85,6 @@ class Emission:
     notes: tuple[str, ...] = ()  # for the reader of the patch
     moved: Mapping[CallSite, CallSite] = field(default_factory=dict)  # calls of other pipelines: captured, and now
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Changed files, sorted as in the diff."""
-        return tuple(sorted(self.files))
-
     def rejected(self, rewrites: Iterable[Rewrite], why: str) -> Emission:
         """Returns the emission of no change: all that was covered is not, with the reason."""
         left_out = (Rejection(one.rule, one.node, why) for one in rewrites)
@@ -112,9 +108,8 @@ def emit(
     Args:
         read: returns the text of a file by its path, with its newlines unchanged; raises OSError.
         other_pipelines: the other pipelines of the run; a call that built operators of theirs, too, is shared.
-        may_share: called with a rewrite that cannot be written where it affects this dataset only; returns whether it
-            may change every dataset that a shared call builds. If None, such calls only get prefetching and
-            parallelism.
+        may_share: whether a rewrite that cannot be written where it affects this dataset only may change every dataset
+            that a shared call builds. If None, such calls only get prefetching and parallelism.
         switches: by the key of a rewrite, a parameter by which the source already has the same for another dataset.
         validated_in: the file in which `fit` gets the dataset as `validation_data`; empty if none does.
     """
@@ -123,7 +118,12 @@ def emit(
     draft = tracking(untouched, [pipeline, *other_pipelines])
     callers = Callers(untouched, [pipeline, *other_pipelines])
     sharing = SharingRules(
-        pipeline, other_pipelines, callers=callers, switches=switches or {}, validated_in=validated_in
+        pipeline,
+        other_pipelines,
+        callers=callers,
+        may_share=may_share,
+        switches=switches or {},
+        validated_in=validated_in,
     )
     current = pipeline
     covered: list[Rewrite] = []
@@ -133,7 +133,7 @@ def emit(
             continue
         rest = [one for one in plan.rewrites if one is not rewrite and one not in covered]
         try:
-            draft, written = _write_with_alike(draft, rewrite, rest, current, sharing=sharing, may_share=may_share)
+            draft, written = _write_with_alike(draft, rewrite, rest, current, sharing=sharing)
             current = apply_edits(current, [edit for one in written for edit in one.edits])
         except PipetuneError as error:
             why = error.message + manual_hint(rewrite, current)
@@ -170,15 +170,13 @@ def emit_more(
     pipeline: Pipeline,
     plan: Plan,
     *,
-    read: Callable[[str], str] = read_source,
     other_pipelines: Sequence[Pipeline] = (),
     switches: Mapping[str, str] | None = None,
     validated_in: str = "",
 ) -> Emission:
     """Returns the source with another dataset's plan written into it after `first`; the result has both.
 
-    `covered`, `not_covered` and `notes` are those of the second plan. Calls that both datasets share are changed for
-    the second one alone.
+    `covered`, `not_covered` and `notes` are those of the second plan; shared calls are changed for it alone.
 
     Args:
         first: the changes so far, emitted with `pipeline` among the others.
@@ -188,29 +186,17 @@ def emit_more(
     pipeline, *others = (relocated(one, first.files, first.moved) for one in (pipeline, *other_pipelines))
 
     def changed(path: str) -> str:
-        return first.files[path][1] if path in first.files else read(path)
+        return first.files[path][1] if path in first.files else read_source(path)
 
     second = emit(pipeline, plan, read=changed, other_pipelines=others, switches=switches, validated_in=validated_in)
-    originals = {path: texts[0] for path, texts in (*second.files.items(), *first.files.items())}
-    latest = {path: texts[1] for path, texts in (*first.files.items(), *second.files.items())}
-    return replace(second, files={path: (originals[path], latest[path]) for path in sorted(latest)})
+    files = {path: (first.files.get(path, texts)[0], texts[1]) for path, texts in second.files.items()}
+    return replace(second, files=dict(sorted({**first.files, **files}.items())))
 
 
 def _write_with_alike(
-    draft: Draft,
-    rewrite: Rewrite,
-    rest: Sequence[Rewrite],
-    current: Pipeline,
-    *,
-    sharing: SharingRules,
-    may_share: Callable[[Rewrite], bool] | None,
+    draft: Draft, rewrite: Rewrite, rest: Sequence[Rewrite], current: Pipeline, *, sharing: SharingRules
 ) -> tuple[Draft, list[Rewrite]]:
-    """Returns the draft with the rewrite, and what was written: it, and those of `rest` that are the same change.
-
-    Raises:
-        CannotExpress: it cannot be expressed.
-        PipetuneError: it does not fit the pipeline.
-    """
+    """Returns the draft with the rewrite, and what was written: it, and those of `rest` that are the same change."""
     apply_edits(current, rewrite.edits)
     why = None
     joint = find_joint_rewrites(draft, rewrite, rest, current)
@@ -223,25 +209,15 @@ def _write_with_alike(
         except PipetuneError as error:
             why = error
     try:
-        return _write_rewrite(draft, rewrite, current, sharing=sharing, may_share=may_share), [rewrite]
+        return _write_rewrite(draft, rewrite, current, sharing=sharing), [rewrite]
     except CannotExpress as error:
         raise why or error from None
 
 
-def _write_rewrite(
-    draft: Draft,
-    rewrite: Rewrite,
-    current: Pipeline,
-    *,
-    sharing: SharingRules,
-    may_share: Callable[[Rewrite], bool] | None,
-) -> Draft:
+def _write_rewrite(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: SharingRules) -> Draft:
     """Returns the draft with the rewrite, written where it affects this dataset only.
 
     If there is no such place, it is written for all datasets of the shared call, or for this one by a parameter.
-
-    Raises:
-        CannotExpress: it cannot be expressed in any of these ways.
     """
     try:
         return _write_edits(draft, rewrite, current, sharing=sharing)
@@ -254,7 +230,7 @@ def _write_rewrite(
             raise CannotExpress(_both(shared, reason)) from reason
         touched = _affected_operators(rewrite, current, sharing)
         run = not any(sharing.callers.unrecorded_builder_reference(node) for node in touched)
-        if run and may_share is not None and may_share(rewrite):
+        if run and sharing.may_share is not None and sharing.may_share(rewrite):
             return for_all
         try:
             if rewrite.key in sharing.switches:
@@ -349,7 +325,9 @@ def _restrict_to_conditions(
         one.id for one in rewrite.edits if isinstance(one, Insert) and one.op == "cache" and one.id in after.sites
     ]:
         for above in current.upstream(cache):
-            if _draws_nothing(above) and above.id in before.sites and may_draw_in_another_run(before, above.id):
+            function = above.function
+            idle = function is not None and not (function.random or function.random_python or function.python)
+            if idle and above.id in before.sites and may_draw_in_another_run(before, above.id):
                 raise CannotExpress("A function above the cache draws in another run, under a condition in its code.")
             if above.op == "map" and above.id in before.sites and above.id in after.sites and above.id not in changed:
                 name = _function_name(above.id, sharing.pipeline)
@@ -362,18 +340,12 @@ def _restrict_to_conditions(
                     raise refused
                 after = chosen
     conditions: dict[FunctionKey, dict[str, None]] = {}
-    for function, text in after.conditional_functions:
-        conditions.setdefault(function, {})[text] = None
-    for function, texts in conditions.items():
-        refuse_changes_beyond(before, after, function)
-        after = merge_versions(before, after, function, condition=conjunction(list(texts)))
+    for place, text in after.conditional_functions:
+        conditions.setdefault(place, {})[text] = None
+    for place, texts in conditions.items():
+        refuse_changes_beyond(before, after, place)
+        after = merge_versions(before, after, place, condition=conjunction(list(texts)))
     return replace(after, conditional_functions=())
-
-
-def _draws_nothing(node: Node) -> bool:
-    """Whether the function of an operator, as it was traced, draws no random numbers and runs no Python."""
-    function = node.function
-    return function is not None and not (function.random or function.random_python or function.python)
 
 
 def _place(draft: Draft, node: str) -> FunctionKey:
@@ -411,10 +383,8 @@ def _write_beside_shared_call(
         except CannotExpress as reason:
             raise SharedCall(_both(shared, reason)) from None
     for express in (express_before_consumer, express_after_helper, express_before_helper, express_in_argument):
-        try:
+        with contextlib.suppress(CannotExpress):
             return express(draft, edit, current, sharing=sharing)
-        except CannotExpress:
-            continue
     try:
         if isinstance(edit, Move):
             return move_into_own_branch(draft, edit, current)
@@ -517,7 +487,7 @@ def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
         raise CannotExpress(f"The same call builds {by}, which needs another {edit.name}.")
     text = None
     if edit.value is not None:
-        text = write_value(*draft.lookup_position(node.id), edit.value, op=node.op, name=edit.name)
+        text = write_value(*draft.original_calls[node.id], edit.value, op=node.op, name=edit.name)
     splices = set_argument(tree, call, op=node.op, name=edit.name, text=text)
     after = draft.splice(draft.sites[node.id].file, splices)
     return replace(_note_autotune(after, [text]), set_arguments={**draft.set_arguments, key: (node.id, edit.value)})
@@ -527,7 +497,7 @@ def _insert(draft: Draft, edit: Insert, current: Pipeline, *, sharing: SharingRu
     refuse_append(draft, current, edit.after)
     # A parameter that only the calls of this dataset set leaves nothing to a condition which these calls decide.
     draft = restrict_cache(draft, edit, current, undecided=sharing.others_unaffected)
-    tree, call = draft.lookup_position(edit.after)
+    tree, call = draft.original_calls[edit.after]
     text = write_call(tree, call, edit.arguments, op=edit.op)
     values = [write_value(tree, call, value, op=edit.op, name=name) for name, value in edit.arguments.items()]
     draft = draft.with_position_of(edit.after, edit.id)
@@ -552,8 +522,8 @@ def _captured_anchor(current: Pipeline, edit: Edit, pipeline: Pipeline) -> Node 
     """Returns the captured operator that an edit appends to; for an inserted one, the operator upstream of it."""
     name = edit.after if isinstance(edit, Insert | Move | ReplaceSource) else None
     while name is not None and name not in pipeline:
-        function = current[name].function if name in current else None
-        if function is not None and function.part_of:
-            return pipeline[function.part_of]  # the part is in the same chain, directly upstream of it
-        name = current[name].inputs[0] if name in current and current[name].inputs else None
+        node = current[name]
+        if node.function is not None and node.function.part_of:
+            return pipeline[node.function.part_of]  # the part is in the same chain, directly upstream of it
+        name = node.inputs[0] if node.inputs else None
     return pipeline[name] if name is not None else None

@@ -40,7 +40,7 @@ from pipetune.source.user_functions import (
 
 
 @dataclass(frozen=True)
-class SplitTarget:
+class _SplitTarget:
     """The function that is split, and what names it in the call of the map."""
 
     function: cst.FunctionDef | cst.Lambda
@@ -57,7 +57,7 @@ class SplitTarget:
 
 
 @dataclass(frozen=True)
-class PassedValue:
+class _PassedValue:
     """What the first part returns and the second receives: a variable, a field of a dict, or what a call returns."""
 
     name: str  # of the second part's parameter
@@ -65,19 +65,14 @@ class PassedValue:
     reads: tuple[cst.BaseExpression, ...] = ()  # in the second part; its parameter takes their place
 
 
-def passed_values(
-    tree: SyntaxTree, target: SplitTarget, block: Sequence[cst.CSTNode], cut: FunctionSplit
-) -> tuple[PassedValue, ...]:
+def _passed_values(
+    tree: SyntaxTree, target: _SplitTarget, block: Sequence[cst.CSTNode], cut: FunctionSplit
+) -> tuple[_PassedValue, ...]:
     """Returns what statements behind the cut read, and statements before it or the caller bind.
 
     Of a dict of which they read only some fields (`example["label"]`), these are passed on, and not all that a record
-    holds. Of a call that belongs to the first part, its result is.
-
-    Args:
-        block: the statements of the function's body, or the expression of a lambda.
-
-    Raises:
-        CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
+    holds. Of a call that belongs to the first part, its result is. The values must correspond one to one to the tensors
+    that the plan passes between the parts. `block` has the statements of the body, or the expression of a lambda.
     """
     assert cut.statement is not None
     name = target.function.name.value if isinstance(target.function, cst.FunctionDef) else "the lambda"
@@ -119,7 +114,7 @@ def passed_values(
     return tuple(values)
 
 
-def _result_of_call(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str, *, avoid: Sequence[str]) -> PassedValue:
+def _result_of_call(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str, *, avoid: Sequence[str]) -> _PassedValue:
     """Returns what the only call of a function in the first of these lines returns, by a name that is free in them."""
     calls = list(nodes_within(lines[0], cst.Call))
     found = [one for one in calls if called_name(one) == name]
@@ -136,7 +131,7 @@ def _result_of_call(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str, *
     taken = {*avoid, *(one for line in rest for one in variable_names(line))}
     parameter = _parameter_that_gets(tree, call)
     free = parameter if parameter is not None and parameter not in taken else None
-    return PassedValue(free or unused_name(tree, f"{name.strip('_')}_result"), tree.text(call), (call,))
+    return _PassedValue(free or unused_name(tree, f"{name.strip('_')}_result"), tree.text(call), (call,))
 
 
 def _with_result(line: cst.CSTNode, call: cst.BaseExpression, result: str = "_") -> cst.CSTNode:
@@ -149,7 +144,7 @@ def _with_result(line: cst.CSTNode, call: cst.BaseExpression, result: str = "_")
 def _parameter_that_gets(tree: SyntaxTree, call: cst.Call) -> str | None:
     """Returns the parameter of a function of this file that is called with the result of a call; None if none is."""
     argument = tree.parent(call)
-    match tree.parent(argument) if argument is not None else None:
+    match tree.parent(argument):
         case cst.Call(func=cst.Name() as name, args=arguments) if argument in arguments:
             function, place = definition_of(tree, name), arguments.index(argument)
             parameters = plain_parameters(function) if function is not None else None
@@ -158,9 +153,9 @@ def _parameter_that_gets(tree: SyntaxTree, call: cst.Call) -> str | None:
     return None
 
 
-def _values_of(tree: SyntaxTree, variable: str, lines: Sequence[cst.CSTNode]) -> list[PassedValue]:
+def _values_of(tree: SyntaxTree, variable: str, lines: Sequence[cst.CSTNode]) -> list[_PassedValue]:
     """Returns the fields of a dict that the statements read, or the variable if they do anything else with it."""
-    whole = [PassedValue(variable, variable)]
+    whole = [_PassedValue(variable, variable)]
     reads: dict[str, list[cst.Subscript]] = {}
     if any(variable in bound_names(line) for line in lines):
         return whole
@@ -175,7 +170,7 @@ def _values_of(tree: SyntaxTree, variable: str, lines: Sequence[cst.CSTNode]) ->
             return whole
         reads.setdefault(key, []).append(read)
     return [
-        PassedValue(_parameter_name(tree, variable, key), tree.text(found[0]), tuple(found))
+        _PassedValue(_parameter_name(tree, variable, key), tree.text(found[0]), tuple(found))
         for key, found in reads.items()
     ] or whole
 
@@ -247,8 +242,7 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool) ->
         keep_original: whether the whole function stays, for another dataset that calls it.
 
     Raises:
-        CannotExpress: the function cannot be split between two statements, or its parts would exchange other values
-            than the tensors in the plan.
+        CannotExpress: it cannot be split between two statements, or its parts would exchange other values than planned.
     """
     tree, call = draft.find(edit.node)
     file = draft.sites[edit.node].file
@@ -272,11 +266,11 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool) ->
     return draft.with_position_of(edit.node, edit.head).splice(file, splices).with_site(edit.head, site)
 
 
-def _lambda_parts(tree: SyntaxTree, target: SplitTarget, function: cst.Lambda, cut: FunctionSplit) -> tuple[str, str]:
+def _lambda_parts(tree: SyntaxTree, target: _SplitTarget, function: cst.Lambda, cut: FunctionSplit) -> tuple[str, str]:
     """Returns the source of both parts of a lambda: lambdas, or the names of functions that these would only call."""
     if not cut.call:
         raise CannotExpress("The split position is inside an expression.")
-    passed = passed_values(tree, target, [function.body], cut)
+    passed = _passed_values(tree, target, [function.body], cut)
     given = [one.expression for one in passed]
     gives = given[0] if len(given) == 1 else f"({', '.join(given)})"
     (call,) = passed[0].reads
@@ -315,12 +309,12 @@ def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.BaseExpression, head:
     return Splice(link.dot, link.dot, text + style.before), len(text)
 
 
-def _target(draft: Draft, file: str, call: cst.Call) -> SplitTarget:
+def _target(draft: Draft, file: str, call: cst.Call) -> _SplitTarget:
     """Returns the function of a map: a lambda, or one of the same file: named, of `self`, or returned by a factory."""
     tree, factory, receiver = draft.tree(file), None, ""
     match given_function(tree, call):
         case cst.Lambda() as code:
-            return SplitTarget(code, code)
+            return _SplitTarget(code, code)
         case cst.Name() as name:
             function = definition_of(tree, name)
         case cst.Attribute(value=cst.Name(value="self"), attr=name) as attribute:
@@ -342,7 +336,7 @@ def _target(draft: Draft, file: str, call: cst.Call) -> SplitTarget:
         raise CannotExpress(f"A subclass may define another {name.value}.")
     if receiver and parameters_of(function)[:1] != [receiver]:
         raise CannotExpress(f"The first parameter of {name.value} is not called {receiver}.")
-    return SplitTarget(function, name, factory, receiver)
+    return _SplitTarget(function, name, factory, receiver)
 
 
 def _may_be_overridden(draft: Draft, file: str, method: cst.FunctionDef) -> bool:
@@ -390,13 +384,13 @@ def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:
 
 
 def _part_definitions(
-    tree: SyntaxTree, target: SplitTarget, cut: FunctionSplit, *, names: tuple[str, str], kept: bool
+    tree: SyntaxTree, target: _SplitTarget, cut: FunctionSplit, *, names: tuple[str, str], kept: bool
 ) -> Splice:
     """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
     function = target.function
     assert isinstance(function, cst.FunctionDef) and cut.statement is not None
     block = _body_statements(function, cut)
-    passed = passed_values(tree, target, block, cut)
+    passed = _passed_values(tree, target, block, cut)
     code, whole = tree.code, target.whole
     start, first = tree.start(whole), line_start(code, tree.start(block[0]))
     indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
@@ -420,7 +414,7 @@ def _part_definitions(
     return Splice(end, end, gap + both) if kept else Splice(start, end, both)
 
 
-def _in_factory(tree: SyntaxTree, target: SplitTarget, part: bytes, *, ends: tuple[int, int]) -> bytes:
+def _in_factory(tree: SyntaxTree, target: _SplitTarget, part: bytes, *, ends: tuple[int, int]) -> bytes:
     """Returns the source of a part, from its parameters on, in what the factory does around it if there is one.
 
     Args:

@@ -23,7 +23,7 @@ from pipetune.source.map_functions import (
     replace_by_definition,
     replace_function,
 )
-from pipetune.source.statements import variable_nodes
+from pipetune.source.statements import free_name, variable_names, variable_nodes
 from pipetune.source.switch_parameters import add_parameter
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import UserFunction, functions_of, functions_referenced, uses_of
@@ -33,14 +33,13 @@ def vectorize(draft: Draft, node: str, *, tuple_input: bool, function_name: str)
     """Returns the draft in which the function of the map `node` is called through `tf.vectorized_map`.
 
     Args:
-        tuple_input: whether the elements are tuples, whose components a map passes to its function as separate
-            arguments.
+        tuple_input: whether the elements are tuples, whose components the function gets as separate arguments.
         function_name: the name of the Python function, as captured.
 
     Raises:
         CannotExpress: another function cannot refer to the function, or the file has no name for TensorFlow.
     """
-    vectorized = needed_tensorflow_text(*draft.lookup_position(node), "vectorized_map", "tf.vectorized_map")
+    vectorized = needed_tensorflow_text(*draft.original_calls[node], "vectorized_map", "tf.vectorized_map")
     draft, callee = callee_of(draft, node, function_name=function_name, unpacked=tuple_input)
     return replace_function(draft, node, vectorized_text(callee, vectorized, tuple_input=tuple_input))
 
@@ -66,8 +65,7 @@ def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> 
         first: ids of the upstream maps, most upstream first.
 
     Raises:
-        CannotExpress: another function cannot refer to one of the functions, or it means something else where the map
-            `node` is called.
+        CannotExpress: another function cannot refer to one of them, or it means something else where `node` is called.
     """
     maps = (*first, node)
     file = draft.sites[node].file
@@ -106,10 +104,9 @@ _MOST_NESTED = 3
 
 
 def _combine_lambdas(draft: Draft, maps: Sequence[str], tuple_inputs: Sequence[bool]) -> str | None:
-    """Combines the lambdas of maps into one: each parameter is replaced by what the lambda of the previous map returns.
+    """Returns one lambda for those of maps: each parameter is replaced by what the lambda of the previous map returns.
 
-    Returns:
-        None if a function is no lambda, or if the result would compute something twice or shadow a name.
+    None if a function is no lambda, or if the result would compute something twice or shadow a name.
     """
     lambdas = []
     for name in maps:
@@ -193,7 +190,8 @@ def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function
     if given is None:
         raise CannotExpress("The map call does not name its function explicitly.")
     path = _path_to_parser(draft, file, given, function_name)
-    here = not unshared and not _is_inline(tree, call, path[0])
+    root = path[0].node  # written in the call of the map, or around it, or elsewhere
+    here = not unshared and root not in (call, *tree.ancestors(call)) and call not in tree.ancestors(root)
     first_shared = 0 if here else next((at for at, one in enumerate(path) if _has_other_uses(draft, one)), None)
     if first_shared is None:
         last = path[-1]
@@ -229,11 +227,6 @@ def _parser_references(function: UserFunction) -> list[cst.Attribute]:
     return [one for one in nodes_within(function.body, cst.Attribute) if one.attr.value == _SINGLE]
 
 
-def _is_inline(tree: SyntaxTree, call: cst.Call, function: UserFunction) -> bool:
-    """Whether a function is written in the call of the map, or contains that call."""
-    return function.node in [call, *tree.ancestors(call)] or any(one is call for one in tree.ancestors(function.node))
-
-
 def _has_other_uses(draft: Draft, function: UserFunction) -> bool:
     """Whether code outside the call path also names a function."""
     if isinstance(function.node, cst.Lambda):
@@ -254,7 +247,9 @@ def _add_parser_parameter(
     (single,) = texts
     whole = single.removesuffix(_SINGLE) + _BATCH
     functions = path[first:]
-    name = _free_parameter_name(functions)
+    taken = {name for one in functions for name in variable_names(one.node)}
+    refusal = "No unused name is left for the parameter that passes the parser."
+    name = free_name(taken, "parse_example", "parse_function", "parser", refusal=refusal)
     changes = defaultdict[str, list[Splice]](list)
     for position, function in enumerate(functions):
         tree = draft.tree(function.file)
@@ -279,18 +274,10 @@ def _add_parser_parameter(
     return replace_function(draft, node, f"lambda {given}: {callee.call(f'{given}, {name}={whole}')}")
 
 
-def _free_parameter_name(functions: Sequence[UserFunction]) -> str:
-    taken = {name.value for one in functions for name in variable_nodes(one.node)}
-    for name in ("parse_example", "parse_function", "parser"):
-        if name not in taken:
-            return name
-    raise CannotExpress("No unused name is left for the parameter that passes the parser.")
-
-
 def _argument_splices(draft: Draft, function: UserFunction, text: str) -> list[Splice]:
     """Returns the splices that pass an argument to a function where its caller on the path calls it."""
     tree, reference = draft.tree(function.reference_file), function.reference
-    call = tree.parent(reference) if reference is not None else None
+    call = tree.parent(reference)
     if not isinstance(call, cst.Call) or call.func is not reference:
         raise CannotExpress("The parsing function is passed on as a value instead of being called directly.")
     return add_argument(tree, call, text)

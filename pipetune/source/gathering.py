@@ -16,11 +16,11 @@ from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacin
 from pipetune.source.map_functions import add_functions, outermost
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import Statement, block_index, is_evaluated_first, statement_of, unused_name
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, consists_of
 
 
 @dataclass(frozen=True)
-class WindowArguments:
+class _WindowArguments:
     """Size, shift and stride of a `window` call, as source text."""
 
     size: str
@@ -30,7 +30,11 @@ class WindowArguments:
     @property
     def offset_range_arguments(self) -> str:
         """Arguments of a `range` over the rows of a window, relative to its first row."""
-        return self.size if self.stride == "1" else f"0, {_product(self.size, self.stride)}, {self.stride}"
+        if self.stride == "1":
+            return self.size
+        known = self.size.isdigit() and self.stride.isdigit()
+        end = int(self.size) * int(self.stride) if known else f"{_term(self.size)} * {_term(self.stride)}"
+        return f"0, {end}, {self.stride}"
 
     def start_range_arguments(self, array: str) -> str:
         """Returns the arguments of a `range` over the rows of `array` at which windows start."""
@@ -38,18 +42,14 @@ class WindowArguments:
             reach = (int(self.size) - 1) * int(self.stride)
             stop = f"len({array}) - {reach}" if reach else f"len({array})"
         elif self.stride == "1":
-            stop = f"len({array}) - {_parenthesized(self.size)} + 1"
+            stop = f"len({array}) - {_term(self.size)} + 1"
         else:
-            stop = f"len({array}) - ({self.size} - 1) * {_parenthesized(self.stride)}"
+            stop = f"len({array}) - ({self.size} - 1) * {_term(self.stride)}"
         return stop if self.shift == "1" else f"0, {stop}, {self.shift}"
 
 
-def read_window_arguments(draft: Draft, source: str, window: str) -> WindowArguments:
-    """Returns the arguments of the call of operator `window`, which can also be written at the call of `source`.
-
-    Raises:
-        CannotExpress: an argument is more than a name, a number or arithmetic, or may mean something else there.
-    """
+def _read_window_arguments(draft: Draft, source: str, window: str) -> _WindowArguments:
+    """Returns the arguments of the call of operator `window`, which can also be written at the call of `source`."""
     if source not in draft.original_calls or window not in draft.original_calls:
         raise CannotExpress(draft.problems.get(window, "The call of window is not in the source."))
     tree, call = draft.original_calls[window]
@@ -61,35 +61,19 @@ def read_window_arguments(draft: Draft, source: str, window: str) -> WindowArgum
     given = arguments_by_name(method_arguments(tree, call), (*METHODS["window"], "name"))
     if given is None or "size" not in given:
         raise CannotExpress("The arguments of the window call cannot be copied: they are starred, or size is missing.")
-    size = _value_text(tree, given["size"])
-    shift = _value_text(tree, given["shift"]) if "shift" in given else "None"
-    stride = _value_text(tree, given["stride"]) if "stride" in given else "1"
-    return WindowArguments(size, size if shift == "None" else shift, stride)
-
-
-def _value_text(tree: SyntaxTree, argument: cst.Arg) -> str:
-    value = argument.value
-    if not _is_plain_value(value):
+    values = [(name, given[name].value) for name in ("size", "shift", "stride") if name in given]
+    if not all(consists_of(value, PLAIN) for _, value in values):
         raise CannotExpress("The arguments of window are not plain numeric expressions.")
-    return tree.text(value)
+    texts = {"shift": "None", "stride": "1"} | {name: tree.text(value) for name, value in values}
+    shift = texts["size" if texts["shift"] == "None" else "shift"]
+    return _WindowArguments(texts["size"], shift, texts["stride"])
 
 
-def _is_plain_value(value: cst.BaseExpression) -> bool:
-    match value:
-        case cst.BinaryOperation(left=left, right=right):
-            return _is_plain_value(left) and _is_plain_value(right)
-        case cst.UnaryOperation(expression=inner) | cst.Attribute(value=inner):
-            return _is_plain_value(inner)
-    return isinstance(value, cst.Name | cst.BaseNumber)
+PLAIN = cst.Attribute | cst.BaseNumber | cst.BinaryOperation | cst.Name | cst.UnaryOperation
+"""Expressions that may be written twice: they read names and numbers, and compute with them."""
 
 
-def _product(size: str, stride: str) -> str:
-    if size.isdigit() and stride.isdigit():
-        return str(int(size) * int(stride))
-    return f"{_parenthesized(size)} * {_parenthesized(stride)}"
-
-
-def _parenthesized(text: str) -> str:
+def _term(text: str) -> str:
     """Returns the value, in parentheses if a sum or product needs them."""
     return text if text.isdigit() or text.replace(".", "").isidentifier() else f"({text})"
 
@@ -187,8 +171,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
         window: id of the operator that formed windows of the rows; empty if none did. Its call may be removed already.
 
     Raises:
-        CannotExpress: the arrays are passed where no statement can be put in front, or they are not visible at the
-            batch.
+        CannotExpress: no statement can be put in front of the arrays, or they are not visible at the batch.
     """
     tree, call = draft.find(edit.node)
     _, batch = draft.find(edit.after)
@@ -199,7 +182,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     statement = _statement(tree, call)
     if call not in upstream_calls(tree, batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
-    tf = tensorflow_name(*draft.lookup_position(edit.after), "tf.gather")
+    tf = tensorflow_name(*draft.original_calls[edit.after], "tf.gather")
     variable = unused_name(tree, "arrays", "dataset_arrays")
     first_tensor = spec.first_tensor
     array = f"{tf}.nest.flatten({variable})[0]" if first_tensor is None else variable + first_tensor
@@ -211,7 +194,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     single = array == variable
     rows = f"{tf}.gather({variable}, index)" if single else _map_arrays(variable, f"{tf}.gather(array, index)", tf)
     function = f"lambda index: {rows}"
-    windows = read_window_arguments(draft, edit.node, window) if window else None
+    windows = _read_window_arguments(draft, edit.node, window) if window else None
     if windows is not None and edit.windows is not None:
         function = unused_name(tree, "windows_at")
         closed = edit.windows.length_known
@@ -251,7 +234,7 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
 
 
 def _windows_definition(
-    name: str, variable: str, tf: str, windows: WindowArguments, *, single: bool, length_known: bool
+    name: str, variable: str, tf: str, windows: _WindowArguments, *, single: bool, length_known: bool
 ) -> list[str]:
     """Returns the lines of a function that gathers the windows which start at a batch of row indices."""
     array = variable if single else "array"

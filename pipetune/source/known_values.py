@@ -12,12 +12,12 @@ from pipetune.source.call_arguments import TAKES_FUNCTION, arguments_by_name
 from pipetune.source.draft import CallSite, Draft, called_name
 from pipetune.source.map_functions import given_function, parameters_of
 from pipetune.source.statements import variable_nodes
-from pipetune.source.syntax_tree import nodes_within
+from pipetune.source.syntax_tree import consists_of
 from pipetune.source.user_functions import (
     class_of_method,
+    exposing_decorators,
     functions_of,
     imported_variable,
-    is_exposed,
     is_partial,
     is_set_elsewhere,
 )
@@ -45,15 +45,16 @@ class _Known:
     value: object
 
 
-_EXPRESSIONS: tuple[type[cst.CSTNode], ...] = (cst.BaseExpression,)
-_PLAIN = (cst.SimpleString, cst.Integer, cst.Float, cst.Name, cst.UnaryOperation, cst.BooleanOperation, cst.Comparison,
-          cst.Tuple, cst.List)  # fmt: skip
+_PLAIN = (
+    cst.SimpleString | cst.Integer | cst.Float | cst.Name | cst.UnaryOperation | cst.BooleanOperation | cst.Comparison
+    | cst.Tuple | cst.List
+)  # fmt: skip
 
 
 def _known_value(draft: Draft, place: Place, steps: int = MOST_CALLS) -> _Known | None:
     """Returns the value of an expression that compares literals, by way of names and arguments; None for others."""
     file, value, stack = place
-    if not steps or not all(isinstance(one, _PLAIN) for one in nodes_within(value, *_EXPRESSIONS)):
+    if not steps or not consists_of(value, _PLAIN):
         return None
     known: dict[str, object] = {}
     for name in variable_nodes(value):
@@ -108,7 +109,7 @@ def _arguments_of(draft: Draft, site: CallSite, function: cst.FunctionDef) -> di
     """
     tree = draft.tree(site.file)
     call = tree.calls.get(site.end) if site.end >= 0 else None
-    if call is None or is_exposed(function):
+    if call is None or any(exposing_decorators(function)):
         return None
     called, arguments = call.func, call.args
     if called_name(call) in TAKES_FUNCTION and (given := given_function(tree, call)) is not None:

@@ -7,25 +7,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import Assignment, ClassScope
+from libcst.metadata import ClassScope
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import method_arguments
+from pipetune.source.call_arguments import method_arguments, named_arguments
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
     bound_names,
     conjunction,
     contains_call,
-    first_line_start,
+    free_name,
     is_dotted,
     negate,
     runs_once,
+    start_with_comments,
     statement_of,
     variable_names,
     variable_nodes,
 )
-from pipetune.source.syntax_tree import SyntaxTree, nodes_within
+from pipetune.source.syntax_tree import SyntaxTree, consists_of, nodes_within
 from pipetune.source.user_functions import functions_of, imported_function, is_partial, referenced_functions, uses_of
 from pipetune.source.version_merging import merge_versions, path_of
 
@@ -37,8 +38,7 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
         function_name: the name of the Python function, as captured.
 
     Raises:
-        CannotExpress: it is unknown which of the functions ran, or the condition may change within the function
-            around the map.
+        CannotExpress: it is unknown which function ran, or the condition may change within the function around the map.
     """
     tree, call = before.find(node)
     choice = _named_function(tree, given_function(tree, call))
@@ -81,11 +81,11 @@ def _named_function(
         CannotExpress: one of several functions is assigned to the name, or taken from a collection.
     """
     if isinstance(value, cst.Name):
-        scope, assignment = tree.scope(value), tree.only_assignment(value)
-        assigned = list(scope[value.value]) if scope is not None and assignment is None else []
-        if any(isinstance(one, Assignment) and tree.around(one.node, cst.If, cst.Match) for one in assigned):
+        assignment = tree.only_assignment(value)
+        assigned = tree.assignments(value) if assignment is None else []
+        if any(tree.around(one.node, cst.If, cst.Match) for one in assigned):
             raise CannotExpress(_SEVERAL)
-        value = (tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None) or value
+        value = tree.assigned_value(assignment) or value
     match value:
         case cst.Subscript(slice=[key, *_]) | cst.Call(func=cst.Attribute(attr=cst.Name("get")), args=[key, *_]):
             several = bool(variable_names(key))
@@ -113,12 +113,8 @@ def free_parameter(callees: Sequence[Callee], *candidates: str) -> str:
     Raises:
         CannotExpress: every candidate shadows something.
     """
-    found = next((name for name in candidates if all(name not in one.names for one in callees)), None)
-    if found is None:
-        raise CannotExpress(
-            "All names that pipetune would use for the parameter of a lambda around the function are taken."
-        )
-    return found
+    refusal = "All names that pipetune would use for the parameter of a lambda around the function are taken."
+    return free_name(frozenset().union(*(one.names for one in callees)), *candidates, refusal=refusal)
 
 
 def named_callee(name: str) -> Callee:
@@ -128,22 +124,20 @@ def named_callee(name: str) -> Callee:
 
 def given_function(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression | None:
     """Returns the expression that passes a map its function, or None if it is not visible in the call."""
-    arguments = method_arguments(tree, call)
-    named = (one.value for one in arguments if one.keyword is not None and one.keyword.value == "map_func")
-    first = arguments[0].value if arguments and arguments[0].keyword is None and not arguments[0].star else None
-    return next(named, first)
+    if (named := named_arguments(call).get("map_func")) is not None:
+        return named.value
+    first = next(iter(method_arguments(tree, call)), None)
+    return first.value if first is not None and first.keyword is None and not first.star else None
 
 
 def callee_of(draft: Draft, node: str, *, function_name: str = "", unpacked: bool = False) -> tuple[Draft, Callee]:
     """Returns the function of the map `node`, and the draft in which it can be referred to where the map is called.
 
-    An expression that must be evaluated only once, such as a call that returns the function, is assigned to a name in a
-    statement of its own, directly in front.
+    An expression that must be evaluated only once, such as a call that returns the function, gets a name in front.
 
     Args:
         function_name: the name of the Python function, as captured.
-        unpacked: whether it will be called with the components of an element. A lambda over several lines, which would
-            be hard to read there, gets a name then.
+        unpacked: whether it is called with components: a lambda over several lines, hard to read there, gets a name.
 
     Raises:
         CannotExpress: the call does not show its function, or the function means something else within another one.
@@ -214,32 +208,21 @@ def _is_repeatable(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
         case cst.Attribute(value=owner):
             return _is_repeatable(tree, owner) and not isinstance(owner, cst.Lambda)
         case cst.Subscript(value=owner, slice=parts):
-            plain = all(isinstance(one.slice, cst.Index) and _is_plain(one.slice.value) for one in parts)
+            plain = all(isinstance(one.slice, cst.Index) and consists_of(one.slice.value, _PLAIN) for one in parts)
             return plain and is_dotted(owner)
         case cst.IfExp(test=test, body=body, orelse=orelse):
-            return _is_plain(test) and all(_is_repeatable(tree, one) for one in (body, orelse))
+            return consists_of(test, _PLAIN) and all(_is_repeatable(tree, one) for one in (body, orelse))
         case cst.Call(args=[function, *fixed]) if is_partial(tree, value):
             same = _is_repeatable(tree, function.value) and not isinstance(function.value, cst.Lambda)
-            return same and all(_is_plain(one.value) for one in fixed)
+            return same and all(consists_of(one.value, _PLAIN) for one in fixed)
     return False
 
 
-def _is_plain(value: cst.BaseExpression) -> bool:
-    """Whether an expression is made of names, attributes and literals, without a call."""
-    match value:
-        case cst.Name() | cst.Attribute():
-            return is_dotted(value)
-        case cst.BaseNumber() | cst.SimpleString():
-            return True
-        case cst.UnaryOperation(expression=inner):
-            return _is_plain(inner)
-        case cst.Comparison(left=left, comparisons=more):
-            return _is_plain(left) and all(_is_plain(one.comparator) for one in more)
-        case cst.BinaryOperation(left=left, right=right) | cst.BooleanOperation(left=left, right=right):
-            return _is_plain(left) and _is_plain(right)
-        case cst.Tuple(elements=elements) | cst.List(elements=elements):
-            return all(isinstance(one, cst.Element) and _is_plain(one.value) for one in elements)
-    return False
+_PLAIN = (
+    cst.Attribute | cst.BaseNumber | cst.BinaryOperation | cst.BooleanOperation | cst.Comparison | cst.List | cst.Name
+    | cst.SimpleString | cst.Tuple | cst.UnaryOperation
+)  # fmt: skip
+"""Expressions made of names, attributes and literals, without a call."""
 
 
 def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
@@ -277,7 +260,7 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
             "The function of the map is created in the body of a class, whose variables functions cannot see."
         )
     candidates = [*_names_in_words(value), *_candidate_names(function_name)]
-    name = next(one for one in candidates if is_free(tree, value, one))
+    name = next(one for one in candidates if _is_free(tree, value, one))
     start, indentation = line_start(tree.code, tree.start(statement.small)), tree.indentation(statement.small)
     newline = newline_of(tree.code, start)
     bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
@@ -303,7 +286,7 @@ def replace_by_definition(
     value, statement = given_function(tree, call), statement_of(tree, call)
     if value is None or statement is None or not _can_bind_name(tree, call):
         return None
-    name = next((one for one in names if is_free(tree, value, one)), None)
+    name = next((one for one in names if _is_free(tree, value, one)), None)
     if name is None:
         return None
     start, indentation = line_start(tree.code, tree.start(statement.small)), tree.indentation(statement.small)
@@ -334,14 +317,11 @@ def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: byt
     return heading + indentation + tree.indentation_unit + b"return " + body + newline + newline
 
 
-def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
+def _is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
     """Whether a name can be bound in the scope of `place`: nothing in it, or in functions within it, reads the name."""
-    scope = tree.scope(place)
-    if scope is None or list(scope[name]):
-        return False
-    scopes = [tree.scope(one) for one in tree.nodes(cst.Name) if one.value == name]
+    named = (one for one in tree.nodes(cst.Name) if one.value == name)
     # Otherwise it is also an attribute, a keyword or a name that is bound nowhere: do not touch it.
-    return all(one is not None and list(one[name]) for one in scopes)
+    return not tree.scope(place)[name] and all(tree.scope(one)[name] for one in named)
 
 
 def _names_in_words(value: cst.BaseExpression) -> Iterator[str]:
@@ -428,7 +408,7 @@ def add_functions(
         CannotExpress: the file already uses one of the names for something else.
     """
     tree = draft.tree(file)
-    at = _start_with_comments(tree, outermost(tree, before))
+    at = start_with_comments(tree, outermost(tree, before))
     newline = newline_of(tree.code, at).decode()
     written = {name: text.replace("\n", newline) for name, text in texts.items()}
     taken = {one.value for one in tree.nodes(cst.Name)}
@@ -436,26 +416,12 @@ def add_functions(
     if taken.intersection(missing):
         raise CannotExpress(f"The file already uses the name {min(taken.intersection(missing))} for something else.")
     added = "".join(written[name] + 2 * newline for name in missing)
-    if missing:
-        added = newline * _missing_blank_lines(tree, at) + added
+    if missing and (above := tree.code[:at].splitlines()[-2:]):
+        blank = 0 if above[-1].strip() else sum(not line.strip() for line in above)
+        added = newline * (2 - blank) + added  # two blank lines above a function
     return draft.splice(file, [*splices, Splice(at, at, added.encode())])
 
 
 def outermost(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
     """Returns the module-level statement that contains `node`."""
     return next((one for one in (node, *tree.ancestors(node)) if tree.parent(one) is tree.module), node)
-
-
-def _missing_blank_lines(tree: SyntaxTree, at: int) -> int:
-    """Number of blank lines to add above the line at `at`, for two above a function; 0 at the start of the file."""
-    above = tree.code[:at].splitlines()[-2:]
-    blank = 0 if above and above[-1].strip() else sum(not line.strip() for line in above)
-    return 2 - blank if above else 0
-
-
-def _start_with_comments(tree: SyntaxTree, statement: cst.CSTNode) -> int:
-    """Byte offset at which a statement begins, including its decorators and the comment lines directly above."""
-    line = tree.line(first_line_start(tree, statement))
-    while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):
-        line -= 1
-    return tree.offset(line, 0)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 import libcst as cst
-from libcst.metadata import Assignment, GlobalScope
+from libcst.metadata import GlobalScope
 
 from pipetune.core.edits import ReplaceOperator
 from pipetune.core.errors import CannotExpress
@@ -31,7 +31,7 @@ def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> 
         CannotExpress: the call is not a method of a dataset or makes other operators too, or it has arguments that the
             other method does not have, or starred ones, which may already give an argument of the edit.
     """
-    position, new = draft.lookup_position(edit.node), dict[str, str]()  # arguments that the operator did not have
+    position, new = draft.original_calls[edit.node], dict[str, str]()  # arguments that the operator did not have
     for name, value in edit.arguments.items():
         if name == "padded_shapes":
             new[name] = _padded_shapes_text(draft, edit, current)
@@ -108,13 +108,12 @@ def _names_of_sizes(draft: Draft, node: str, batch: str) -> dict[int, str]:
 
 def _constant(tree: SyntaxTree, name: cst.Name, call: cst.Call) -> int | None:
     """Returns the number of a global variable that is assigned once, in front of a call that reads the same by it."""
-    assignment, scope = tree.only_assignment(name), tree.scope(call)
-    if scope is None or not isinstance(assignment, Assignment) or not isinstance(assignment.scope, GlobalScope):
-        return None
+    assignment = tree.only_assignment(name)
     value = tree.assigned_value(assignment)
-    if not isinstance(value, cst.Integer) or tree.end(value) > tree.start(call):
+    if assignment is None or not isinstance(assignment.scope, GlobalScope) or not isinstance(value, cst.Integer):
         return None
-    return value.evaluated_value if list(scope[name.value]) == [assignment] else None
+    same = tree.end(value) <= tree.start(call) and tree.scope(call)[name.value] == {assignment}
+    return value.evaluated_value if same else None
 
 
 def _write(shapes: object, names: dict[int, str], key_text: Callable[[Value], str]) -> str:

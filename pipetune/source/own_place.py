@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
-from libcst.metadata import Assignment
 
 from pipetune.core.edits import Insert, Move
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.source.call_arguments import METHODS, receiver_of, write_call
+from pipetune.source.call_arguments import METHODS, named_arguments, receiver_of, write_call
 from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value, restrict_cache
 from pipetune.source.chain import break_before, chain_root, insert_link, link_of, refuse_bindings, upstream_calls
 from pipetune.source.dataset_flow import moved_call, only_appends, refuse_conditional
@@ -27,9 +26,9 @@ from pipetune.source.skipped_code import refuse_skipped_elsewhere, skipped_condi
 from pipetune.source.source_files import line_end, newline_of, read_source
 from pipetune.source.statements import (
     Statement,
-    binding_above,
     block_index,
     bound_names,
+    last_binding,
     only_binds_or_reports,
     statement_of,
     unused_name,
@@ -62,7 +61,7 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
     file = draft.sites[reader.id].file
     if isinstance(edit, Insert):  # `x.map(f)` becomes `x.cache().map(f)`: other readers of `x` are not affected
         draft = restrict_cache(draft, edit, current, stack=(draft.sites[reader.id], *draft.calls_around(reader.id)))
-        link, text = link_of(tree, call), write_call(*draft.lookup_position(reader.id), edit.arguments, op=edit.op)
+        link, text = link_of(tree, call), write_call(*draft.original_calls[reader.id], edit.arguments, op=edit.op)
         style = break_before(tree, call.func)  # without the comments before the call
         new = style.before + b"." + style.after + text.encode()
         draft = draft.with_position_of(reader.id, edit.id).splice(file, [Splice(link.start, link.start, new)])
@@ -78,8 +77,7 @@ def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *
     """Returns the draft with `edit` written after the helper's call that makes only this dataset: `load(x).cache()`.
 
     Raises:
-        CannotExpress: the edit is not an insertion, there is no such call, or its value is not the dataset of
-            `edit.after`.
+        CannotExpress: it is no insertion, there is no such call, or its value is not the dataset of `edit.after`.
     """
     if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
         raise CannotExpress("What moves stands in the function itself.")
@@ -135,7 +133,7 @@ def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
         return receiver
     statement = statement_of(tree, call)
     if isinstance(receiver, cst.Name) and statement is not None:
-        assigned = binding_above(tree, statement, receiver.value)
+        assigned = last_binding(tree, statement.block[: block_index(statement)], receiver.value)
         if assigned is not None and isinstance(assigned.value, cst.Call):
             return assigned.value
     raise CannotExpress("What the call is called on is not made by one call in the same block.")
@@ -147,8 +145,7 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     Only what comes last in the pipeline may stand there. The value is that of the dataset, whatever builds it.
 
     Raises:
-        CannotExpress: it is no insertion behind the last operator, or not one call in that file, outside of loops,
-            passes such an argument.
+        CannotExpress: it is no insertion behind the last operator, or not one call there, outside of loops, validates.
     """
     file = sharing.validated_in
     if not isinstance(edit, Insert) or edit.after != current.output.id or not file:
@@ -174,9 +171,7 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
 
 def _may_be_none(tree: SyntaxTree, name: cst.Name) -> bool:
     """Whether the file assigns None to a variable, always or under a condition."""
-    scope = tree.scope(name)
-    assigned = [one for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
-    values = [value for one in assigned if (value := tree.assigned_value(one)) is not None]
+    values = filter(None, map(tree.assigned_value, tree.assignments(name)))
     nones = [one for value in values for one in variable_nodes(value) if one.value == "None"]
     return any(isinstance(tree.parent(one), cst.Assign | cst.IfExp) for one in nones)
 
@@ -204,13 +199,8 @@ def validates_at(file: str, line: int, read: Callable[[str], str] = read_source)
 
 def _validating_calls(tree: SyntaxTree) -> list[tuple[cst.Call, cst.BaseExpression]]:
     """Returns the calls of `fit` that validate, each with the value of that argument."""
-    return [
-        (call, argument.value)
-        for call in tree.nodes(cst.Call)
-        if called_name(call) == "fit"
-        for argument in call.args
-        if argument.keyword is not None and argument.keyword.value == "validation_data"
-    ]
+    calls = ((call, named_arguments(call)) for call in tree.nodes(cst.Call) if called_name(call) == "fit")
+    return [(call, given["validation_data"].value) for call, given in calls if "validation_data" in given]
 
 
 class NotInBranch(CannotExpress):
@@ -385,7 +375,7 @@ def _branch(tree: SyntaxTree, here: Statement, name: str, ends: Sequence[int], a
     links: list[cst.Call] = []
     statement = here
     while True:
-        above = binding_above(tree, statement, name)
+        above = last_binding(tree, statement.block[: block_index(statement)], name)
         if above is None:
             raise CannotExpress(f"{name} is not assigned once in the block in which this dataset is made.")
         statement, value = above, above.value

@@ -112,8 +112,7 @@ def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
         The files written; none if the patch is already applied.
 
     Raises:
-        PipetuneError: a place of the patch changed since it was captured, or a file cannot be written. In both cases
-            no file is changed.
+        PipetuneError: a place of the patch changed since it was captured, or a file cannot be written; none is changed.
     """
     files = _file_states(patch)
     for file in files:
@@ -182,7 +181,7 @@ def revert_patch(patch: PatchResult) -> tuple[str, ...]:
     """
     files = _file_states(patch)
     for file in files:
-        if file.state in (PatchState.CHANGED, PatchState.MISSING) and file.problem is not None:
+        if file.problem is not None:
             raise file.problem
     if not files or any(file.state is not PatchState.APPLIED for file in files):
         raise PipetuneError(

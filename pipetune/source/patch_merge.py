@@ -71,15 +71,6 @@ class CodeExcerpt:
 
 
 @dataclass(frozen=True)
-class _Element:
-    """A line of a scope, or a definition nested in it, which is a scope of its own."""
-
-    key: str
-    start: int  # line index, from 0
-    end: int
-
-
-@dataclass(frozen=True)
 class _ScopeEdit:
     """Replaces the elements `first:last` of a scope by lines; an empty range inserts the lines before `first`."""
 
@@ -96,7 +87,11 @@ class _ScopeEdit:
 
 
 class _SourceText:
-    """A source text, its lines and its scopes."""
+    """A source text, its lines and its scopes.
+
+    The elements of a scope are its lines and the definitions nested in it, which are scopes of their own. `bounds` has
+    the index of the line at which each begins, and behind the last one the index at which the scope ends.
+    """
 
     def __init__(self, text: str) -> None:
         self.byte_order_mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
@@ -109,28 +104,27 @@ class _SourceText:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             raise InvalidSource(f"it is not valid Python{line}") from error
         self.nodes: dict[str, ast.Module | _Definition] = {}
-        self.scopes: dict[str, list[_Element]] = {}
+        self.elements: dict[str, list[str]] = {}  # per scope: the text or name of each element
+        self.bounds: dict[str, list[int]] = {}
         self._index_scope("", tree, 0, len(self.lines))
 
     def _index_scope(self, scope: str, node: ast.Module | _Definition, first: int, last: int) -> None:
-        elements, at = [], first
+        elements, at = list[tuple[int, str]](), first
         for inner in () if isinstance(node, _Function) else _definitions(node):
             start = min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]) - 1
             end = inner.end_lineno or start + 1
             if start < at:  # two definitions on one line
                 continue
             name = f"{scope}.{inner.name}".lstrip(".")
-            while name in self.scopes:
+            while name in self.elements:
                 name += "'"
-            elements += [_Element(_without_line_end(self.lines[line]), line, line + 1) for line in range(at, start)]
-            elements.append(_Element(f"\0{name}", start, end))
+            elements += [(line, _without_line_end(self.lines[line])) for line in range(at, start)]
+            elements.append((start, f"\0{name}"))
             self._index_scope(name, inner, start, end)
             at = end
-        elements += [_Element(_without_line_end(self.lines[line]), line, line + 1) for line in range(at, last)]
-        self.scopes[scope], self.nodes[scope] = elements, node
-
-    def keys(self, scope: str) -> list[str]:
-        return [element.key for element in self.scopes[scope]]
+        elements += [(line, _without_line_end(self.lines[line])) for line in range(at, last)]
+        self.elements[scope], self.nodes[scope] = [key for _, key in elements], node
+        self.bounds[scope] = [*(line for line, _ in elements), last]
 
     def excerpt(self, start: int, end: int) -> CodeExcerpt:
         return CodeExcerpt(start + 1, "".join(self.lines[start:end]))
@@ -163,8 +157,7 @@ class _SourceText:
         return self.excerpt(first - 1, statement.end_lineno or first)
 
     def scope_excerpt(self, scope: str) -> CodeExcerpt:
-        elements = self.scopes[scope]
-        return self.excerpt(elements[0].start, elements[-1].end) if elements else CodeExcerpt(1, "")
+        return self.excerpt(self.bounds[scope][0], self.bounds[scope][-1])
 
 
 def merge(before: str, after: str, text: str, *, strict: bool) -> str:
@@ -196,30 +189,29 @@ def merge(before: str, after: str, text: str, *, strict: bool) -> str:
 
 
 def _edits(old: _SourceText, new: _SourceText) -> Iterator[_ScopeEdit]:
-    for scope in old.scopes:
-        if scope not in new.scopes:
+    for scope in old.elements:
+        if scope not in new.elements:
             continue  # removed with its element in the enclosing scope
-        others = new.scopes[scope]
-        for tag, i, j, k, m in matcher(old.keys(scope), new.keys(scope)).get_opcodes():
+        for tag, i, j, k, m in matcher(old.elements[scope], new.elements[scope]).get_opcodes():
             if tag != "equal":
-                start, end = _span(others, k, m)
+                start, end = new.bounds[scope][k], new.bounds[scope][m]
                 yield _ScopeEdit(scope, i, j, tuple(new.lines[start:end]), start, end)
 
 
 def _locate_edit(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> tuple[int, int]:
     """Returns the lines of `now` that the edit replaces, as (start, end); raises PlaceChanged if they differ."""
     scope = edit.scope
-    if scope not in now.scopes:
+    if scope not in now.elements:
         raise PlaceChanged(_display_name(scope), old.scope_excerpt(scope), None)
-    same = [code for code in matcher(old.keys(scope), now.keys(scope)).get_opcodes() if code[0] == "equal"]
+    there, here, bounds = old.elements[scope], now.elements[scope], now.bounds[scope]
+    same = [code for code in matcher(there, here).get_opcodes() if code[0] == "equal"]
     at = {i + step: k + step for _, i, j, k, _ in same for step in range(j - i)}
-    there, here = old.scopes[scope], now.scopes[scope]
     if edit.first < edit.last:
         return _locate_replaced(edit, at, old, now)
     behind = -1 if edit.first == 0 else _index_before(edit.first, at, there, here)
     front = len(here) if edit.first == len(there) else at.get(edit.first)
-    after = None if behind is None else _end_of(here, behind)
-    before = None if front is None else _start_of(here, front)
+    after = None if behind is None else bounds[behind + 1]
+    before = None if front is None else bounds[front]
     if after is None or before is None:
         place = before if after is None else after
         if place is None:
@@ -233,48 +225,33 @@ def _locate_edit(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> tuple[
 
 def _locate_replaced(edit: _ScopeEdit, at: Mapping[int, int], old: _SourceText, now: _SourceText) -> tuple[int, int]:
     """Finds lines that are replaced: all must be there, without gaps; blank lines around them may be missing."""
-    there, here = old.scopes[edit.scope], now.scopes[edit.scope]
-    solid = [position for position in range(edit.first, edit.last) if there[position].key.strip()]
+    there, here, bounds = old.bounds[edit.scope], now.elements[edit.scope], now.bounds[edit.scope]
+    solid = [position for position in range(edit.first, edit.last) if old.elements[edit.scope][position].strip()]
     low, high = (solid[0], solid[-1] + 1) if solid else (edit.first, edit.last)
     first = at.get(low)
     if first is None or any(at.get(low + step) != first + step for step in range(high - low)):
         raise _edit_conflict(edit, old, now)
     last = first + high - low
-    if not _same_lines(
-        now.lines[here[first].start : here[last - 1].end], old.lines[there[low].start : there[high - 1].end]
-    ):
+    if not _same_lines(now.lines[bounds[first] : bounds[last]], old.lines[there[low] : there[high]]):
         raise _edit_conflict(edit, old, now)  # a definition that the patch removes was edited
     for _ in range(low - edit.first):
-        first -= first > 0 and not here[first - 1].key.strip()
+        first -= first > 0 and not here[first - 1].strip()
     for _ in range(edit.last - high):
-        last += last < len(here) and not here[last].key.strip()
-    return here[first].start, here[last - 1].end
+        last += last < len(here) and not here[last].strip()
+    return bounds[first], bounds[last]
 
 
-def _index_before(first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]) -> int | None:
+def _index_before(first: int, at: Mapping[int, int], there: Sequence[str], here: Sequence[str]) -> int | None:
     """Returns the current index of the element before `first`; a blank line is found by the element before it."""
     position = first - 1
-    while position > 0 and position not in at and not there[position].key.strip():
+    while position > 0 and position not in at and not there[position].strip():
         position -= 1
     found = at.get(position)
     if found is not None:
         for _ in range(first - 1 - position):
-            if found + 1 < len(here) and not here[found + 1].key.strip():
+            if found + 1 < len(here) and not here[found + 1].strip():
                 found += 1
     return found
-
-
-def _end_of(elements: Sequence[_Element], position: int) -> int:
-    return elements[position].end if position >= 0 else elements[0].start if elements else 0
-
-
-def _start_of(elements: Sequence[_Element], position: int) -> int:
-    return elements[position].start if position < len(elements) else elements[-1].end if elements else 0
-
-
-def _span(elements: Sequence[_Element], first: int, last: int) -> tuple[int, int]:
-    start = _start_of(elements, first)
-    return start, _end_of(elements, last - 1) if first < last else start
 
 
 def _same_lines(lines: Sequence[str], others: Sequence[str]) -> bool:
@@ -297,11 +274,10 @@ def _edit_conflict(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> Plac
 
 
 def _range_conflict(scope: str, first: int, last: int, old: _SourceText, now: _SourceText) -> PlaceChanged:
-    there, here = old.scopes[scope], now.scopes[scope]
-    last = min(last, len(there))
+    last = min(last, len(old.elements[scope]))
     starts, ends = [first], [last]
     changed: list[int] = []
-    for tag, i, j, k, m in matcher(old.keys(scope), now.keys(scope)).get_opcodes():
+    for tag, i, j, k, m in matcher(old.elements[scope], now.elements[scope]).get_opcodes():
         if j < first or i > last:
             continue
         if tag == "equal":
@@ -310,12 +286,11 @@ def _range_conflict(scope: str, first: int, last: int, old: _SourceText, now: _S
             starts.append(i)
             ends.append(j)
             changed += [k, m]
-    first, last = min(starts), max(ends)
-    before = old.excerpt(_start_of(there, first), _end_of(there, last - 1))
+    before = old.excerpt(old.bounds[scope][min(starts)], old.bounds[scope][max(ends)])
     if not changed or min(changed) >= max(changed):
         return PlaceChanged(_display_name(scope), before, None if scope else CodeExcerpt(1, ""))
-    low, high = min(changed), max(changed)
-    return PlaceChanged(_display_name(scope), before, now.excerpt(_start_of(here, low), _end_of(here, high - 1)))
+    current = now.excerpt(now.bounds[scope][min(changed)], now.bounds[scope][max(changed)])
+    return PlaceChanged(_display_name(scope), before, current)
 
 
 # -- the meaning of a place
@@ -347,8 +322,8 @@ def _refuse_changed_context(
     scope: str, edits: Sequence[_ScopeEdit], old: _SourceText, new: _SourceText, now: _SourceText
 ) -> None:
     """Raises PlaceChanged if the datasets of a place are built in another way up to there, or by other functions."""
-    elements, there = old.scopes[scope], old.statements(scope)
-    spans = [_span(elements, edit.first, edit.last) for edit in edits]
+    bounds, there = old.bounds[scope], old.statements(scope)
+    spans = [(bounds[edit.first], bounds[edit.last]) for edit in edits]
     touched = [one for one in there if any(one.overlaps(*span) for span in spans)]
     touched += [one for one in new.statements(scope) if any(one.overlaps(edit.start, edit.end) for edit in edits)]
     end = max(end for _, end in spans)
@@ -358,7 +333,7 @@ def _refuse_changed_context(
     made = _binding_code(there, sources, end)
     if _binding_code(now.statements(scope), sources)[: len(made)] != made:
         first = min([one.start for one in there if one.bound & sources] + [start for start, _ in spans])
-        inside = [at for at, element in enumerate(elements) if first <= element.start < max(end, first + 1)]
+        inside = [at for at, start in enumerate(bounds[:-1]) if first <= start < max(end, first + 1)]
         raise _range_conflict(scope, inside[0], inside[-1] + 1, old, now)
     running = [*touched, *(one for one in there if one.start < end and one.bound & datasets)]
     compared = {_qualified(name, scope) for name in datasets}
@@ -378,8 +353,8 @@ def _refuse_changed_result(
     edits: Sequence[_ScopeEdit], old: _SourceText, new: _SourceText, now: _SourceText, merged: _SourceText
 ) -> None:
     """Raises PlaceChanged if the result builds other datasets than were proven: inserted lines may end up too late."""
-    for name in new.scopes.keys() - old.scopes.keys():
-        if name in now.scopes:  # the patch adds a function of this name
+    for name in new.elements.keys() - old.elements.keys():
+        if name in now.elements:  # the patch adds a function of this name
             raise PlaceChanged(_display_name(name), CodeExcerpt(1, ""), now.scope_excerpt(name))
     for scope in dict.fromkeys(edit.scope for edit in edits):
         own = [edit for edit in edits if edit.scope == scope]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TypeVar
@@ -131,30 +131,26 @@ class Callers:
     def _unrecorded_lambda_uses(self, node: Node) -> Iterator[FunctionUse]:
         """Yields where a lambda with a name and parameters, which builds the operator, is named but was not called."""
         for place in filter(None, (node.location, *node.calls)):
-            inside = self._call_at(place)
-            tree = self._draft.tree(place.file) if inside is not None else None
-            around = (
-                tree.around(inside, cst.FunctionDef, cst.Lambda) if tree is not None and inside is not None else None
-            )
-            if tree is None or not isinstance(around, cst.Lambda) or not parameters_of(around):
+            if (inside := self._call_at(place)) is None:
+                continue
+            tree = self._draft.tree(place.file)
+            around = tree.around(inside, cst.FunctionDef, cst.Lambda)
+            if not isinstance(around, cst.Lambda) or not parameters_of(around):
                 continue
             named: Sequence[cst.CSTNode] = [around]  # in a collection or a return, it is not known where it is called
             match tree.parent(around):
                 case cst.Call():
                     continue  # in place
                 case (
-                    cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)])
-                    | cst.AnnAssign(target=cst.Name() as name)
-                    | cst.NamedExpr(target=cst.Name() as name)
+                    cst.Assign(targets=[cst.AssignTarget(target=target)])
+                    | cst.AnnAssign(target=target)
+                    | cst.NamedExpr(target=target)
                 ):
-                    named = [one for one in variable_nodes(tree.module) if one.value == name.value and one is not name]
-                case (
-                    cst.Assign(targets=[cst.AssignTarget(target=cst.Attribute(attr=name) as own)])
-                    | cst.AnnAssign(target=cst.Attribute(attr=name) as own)
-                ):
-                    named = [
-                        one for one in tree.nodes(cst.Attribute) if one.attr.value == name.value and one is not own
-                    ]
+                    if isinstance(target, cst.Name):
+                        named = [one for one in variable_nodes(tree.module) if one.value == target.value]
+                    elif isinstance(target, cst.Attribute):
+                        named = [one for one in tree.nodes(cst.Attribute) if one.attr.value == target.attr.value]
+                    named = [one for one in named if one is not target]
             for one in named:
                 if not self._runs_at(tree, place.file, one):
                     yield use_at(tree, place.file, one)
@@ -262,7 +258,7 @@ def _reads_set_again(tree: SyntaxTree, function: cst.FunctionDef) -> bool:
     places: dict[str, list[tuple[cst.CSTNode, cst.CSTNode | None]]] = {}
     for place in _changed_places(tree):
         for name in variable_nodes(place):
-            for one in read.intersection(_assignments(tree, name)):
+            for one in read.intersection(tree.assignments(name)):
                 home = one.scope.node if isinstance(one.scope, FunctionScope) else None
                 places.setdefault(name.value, []).append((place, home))
                 break
@@ -287,16 +283,11 @@ def _read_from_outside(tree: SyntaxTree, function: cst.FunctionDef) -> Iterator[
     """Yields what binds the variables that a function reads from outside of it, in this file."""
     outside: list[Scope] = []
     scope = tree.scope(function.body)
-    while scope is not None and scope.parent is not scope:
+    while scope.parent is not scope:
         scope = scope.parent
         outside.append(scope)
     for name in variable_nodes(function.body):
-        yield from (one for one in _assignments(tree, name) if one.scope in outside)
-
-
-def _assignments(tree: SyntaxTree, name: cst.Name) -> list[Assignment]:
-    scope = tree.scope(name)
-    return [one for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
+        yield from (one for one in tree.assignments(name) if one.scope in outside)
 
 
 def _changed_places(tree: SyntaxTree) -> list[cst.CSTNode]:
@@ -322,13 +313,10 @@ def _may_object_change(tree: SyntaxTree, owner: cst.ClassDef, function: cst.Func
     inside = [methods[name] for name in _CONSTRUCTORS & methods.keys()]
     for place in _changed_places(tree):
         changed = {one.attr.value for one in nodes_within(place, cst.Attribute)} & read
-        if changed and all(tree.around(place, cst.FunctionDef) is not one for one in inside):
+        if changed and tree.around(place, cst.FunctionDef) not in inside:
             return True
-    return any(called_name(call) in _COPYING and len(call.args) - _keywords(call) == 1 for call in tree.nodes(cst.Call))
-
-
-def _keywords(call: cst.Call) -> int:
-    return sum(one.keyword is not None or bool(one.star) for one in call.args)
+    copying = (call for call in tree.nodes(cst.Call) if called_name(call) in _COPYING)
+    return any(sum(one.keyword is None and not one.star for one in call.args) == 1 for call in copying)
 
 
 def is_repeated(tree: SyntaxTree, node: cst.CSTNode) -> bool:
@@ -348,33 +336,22 @@ class SharedCall(CannotExpress):
 
 @dataclass(frozen=True)
 class SharedCalls:
-    """The calls of a pipeline that serve other datasets too, as far as the pipelines show it.
-
-    Args:
-        pipeline: as it was captured.
-        other_pipelines: the other pipelines of the run, which reveal branches: one dataset that is read by two
-            pipelines.
-    """
+    """The calls of a pipeline, as it was captured, that serve other datasets too, as far as the pipelines show it."""
 
     pipeline: Pipeline
-    other_pipelines: Sequence[Pipeline] = ()
+    other_pipelines: Sequence[Pipeline] = ()  # of the run; they reveal branches: a dataset that two pipelines read
 
     def count_datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
         """Returns how many datasets the call site of `node` serves, and the names of the other pipelines it serves."""
-        site = _site_key(node.location)
         names = tuple(self.other_pipelines[index].name for index in self.sharing_pipelines(node))
         # A library may make several operators of a kind in one call, so the smallest count bounds the number of calls.
-        counts = [mine.shared for mine in self.pipeline if site is not None and _site_key(mine.location) == site]
+        counts = [mine.shared for mine in self.pipeline if _share_call(node, mine)]
         return max(min(counts, default=node.shared), 1 + len(names)), names
 
     def sharing_pipelines(self, node: Node) -> tuple[int, ...]:
         """Returns the indices of the other pipelines with an operator made by the call of `node`."""
-        site = _site_key(node.location)
-        return tuple(
-            index
-            for index, other in enumerate(self.other_pipelines)
-            if site is not None and any(_site_key(theirs.location) == site for theirs in other)
-        )
+        others = enumerate(self.other_pipelines)
+        return tuple(index for index, other in others if any(_share_call(node, theirs) for theirs in other))
 
     def affected_operators(self, edit: Edit, anchor: Node | None) -> list[Node]:
         """Returns the captured operators whose calls an edit changes or builds upon, without duplicates."""
@@ -414,15 +391,14 @@ class SharedCalls:
 
     def _may_all_run_in_parallel(self, node: str, rewrite: Rewrite) -> bool:
         """Whether other functions that the same call gets are of a kind that the rewrite allows, as far as it ran."""
-        mine = next((one for one in self.pipeline if one.id == node), None)
-        site = _site_key(mine.location) if mine is not None else None
-        digest = mine.function.digest if mine is not None and mine.function is not None else ""
+        if node not in self.pipeline:
+            return True
+        mine = self.pipeline[node]
+        functions = (one.function for other in self.other_pipelines for one in other if _share_call(mine, one))
+        digest = mine.function.digest if mine.function is not None else ""
         draws = rewrite.safety is Safety.STATISTICAL
         return all(
-            one.function.digest == digest or one.function.stateless or (draws and one.function.only_draws)
-            for other in self.other_pipelines
-            for one in other
-            if one.function is not None and site is not None and _site_key(one.location) == site
+            one is None or one.digest == digest or one.stateless or (draws and one.only_draws) for one in functions
         )
 
     def _select_alike(self, node: str) -> bool:
@@ -430,32 +406,24 @@ class SharedCalls:
 
         Code that has not run may call it for another dataset, as it may call the function itself on other data.
         """
-        site, mine = _site_key(self.pipeline[node].location), _branching_places(self.pipeline[node])
-        pipelines = (self.pipeline, *self.other_pipelines)
-        sharing = [one for pipeline in pipelines for one in pipeline if _site_key(one.location) == site]
-        return bool(mine) and all(mine <= _branching_places(one) for one in sharing)
+        mine, pipelines = self.pipeline[node], (self.pipeline, *self.other_pipelines)
+        places = _branching_places(mine)
+        sharing = (one for pipeline in pipelines for one in pipeline if _share_call(mine, one))
+        return bool(places) and all(places <= _branching_places(one) for one in sharing)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharingRules(SharedCalls):
-    """What may be written at such calls.
+    """What may be written at such calls."""
 
-    Args:
-        callers: the callers of the functions that make the datasets.
-        allow_all: whether a rewrite may change every dataset of a shared site, whatever it does.
-        others_unaffected: whether shared sites may change because the caller limits the change to this dataset
-            afterwards.
-        keep_functions: whether the functions of maps must not change, because unchanged code calls them too.
-        switches: by the key of a rewrite, the parameter by which another dataset has the same at the same calls.
-        validated_in: the file in which `fit` gets the dataset as `validation_data`; empty if none does.
-    """
-
-    callers: Callers
-    allow_all: bool = False
-    others_unaffected: bool = False
-    keep_functions: bool = False
+    callers: Callers  # of the functions that make the datasets
+    may_share: Callable[[Rewrite], bool] | None = None  # whether a rewrite may change all datasets of a shared call
+    allow_all: bool = False  # whether a rewrite may change every dataset of a shared call, whatever it does
+    others_unaffected: bool = False  # whether shared calls may change: the change is limited to this dataset afterwards
+    keep_functions: bool = False  # whether the functions of maps must not change: unchanged code calls them too
     switches: Mapping[str, str] = field(default_factory=dict)
-    validated_in: str = ""
+    """By the key of a rewrite, the parameter by which another dataset has the same at the same calls."""
+    validated_in: str = ""  # the file in which `fit` gets the dataset as `validation_data`; empty if none does
 
     def exclusive_depth(self, node: Node) -> int:
         """Returns how many frames out from the operator's own call the first call is that makes only this dataset.
@@ -468,11 +436,10 @@ class SharingRules(SharedCalls):
             raise CannotExpress(
                 f"The calls on the stack of {node.location} run more than once and make several datasets."
             )
-        site, sharing = _site_key(node.location), [self.other_pipelines[one] for one in self.sharing_pipelines(node)]
         alike = [
             other.name
-            for other in sharing
-            if any(_site_key(one.location) == site and one.calls[:level] == node.calls[:level] for one in other)
+            for other in self.other_pipelines
+            if any(_share_call(node, one) and one.calls[:level] == node.calls[:level] for one in other)
         ]
         if alike:
             raise CannotExpress(f"The calls on the stack of {node.location} also make {', '.join(alike)}.")
@@ -516,8 +483,7 @@ class SharingRules(SharedCalls):
 
     def _refuse_shared(self, node: Node, count: int, with_names: str) -> None:
         """Refuses to change a call that makes another dataset, or may make one later in the script."""
-        site = _site_key(node.location)
-        mine = sum(one.op == node.op and _site_key(one.location) == site for one in self.pipeline)
+        mine = sum(one.op == node.op and _share_call(node, one) for one in self.pipeline)
         if mine == count > 1:  # such as in a loop
             raise SharedCall(
                 f"The call at {node.location} makes {count} operators of this pipeline, which would all change."
@@ -538,7 +504,7 @@ class SharingRules(SharedCalls):
         for other in self.other_pipelines:
             for other_node in other:
                 same = other_node.function is not None and other_node.function.name == name != "<lambda>"
-                if same and _site_key(other_node.location) != _site_key(mine.location):
+                if same and not _share_call(mine, other_node):
                     raise CannotExpress(f"The function {name} is also called for the dataset {other.name}.")
 
 
@@ -547,23 +513,18 @@ def _branching_places(node: Node) -> set[tuple[str, int]]:
     return {(one.file, one.line) for one in selections if not one.why_not}
 
 
-def _site_key(location: SourceLocation | None) -> tuple[str, int, int, str] | None:
-    return None if location is None else (location.file, location.end_line, location.end_column, location.method)
+def _share_call(one: Node, other: Node) -> bool:
+    """Whether two operators were made at one call site."""
+    a, b = one.location, other.location
+    if a is None or b is None:
+        return False
+    return (a.file, a.end_line, a.end_column, a.method) == (b.file, b.end_line, b.end_column, b.method)
 
 
-def operators_of_call(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:
+def _operators_of_call(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:
     """Returns the operators of `node`'s kind that its call makes, itself included; a library call also makes others."""
     op = current[node].op
     return tuple(name for name in draft.built_by_same_call(node) if name in current and current[name].op == op)
-
-
-def _operators_changed_with(draft: Draft, edit: SetArgument, current: Pipeline) -> tuple[str, ...]:
-    """Returns the operators whose argument changes together with that of `edit.node`."""
-    made = operators_of_call(draft, edit.node, current)
-    field = read_config_field(current, edit)
-    if field is None:
-        return made
-    return tuple(name for name in made if read_config_field(current, replace(edit, node=name)) == field)
 
 
 def refuse_partial_change(draft: Draft, node: str, current: Pipeline) -> None:
@@ -572,7 +533,7 @@ def refuse_partial_change(draft: Draft, node: str, current: Pipeline) -> None:
     Raises:
         CannotExpress: the call makes more than this one.
     """
-    count = len(operators_of_call(draft, node, current))
+    count = len(_operators_of_call(draft, node, current))
     if count > 1:
         raise CannotExpress(
             f"{_call_description(node, current)} makes {count} operators of this pipeline, which would all change."
@@ -585,24 +546,24 @@ def excess_change(draft: Draft, rewrite: Rewrite, current: Pipeline) -> str:
     Args:
         current: the pipeline after all rewrites that were written.
     """
-    return next((why for edit in rewrite.edits for why in _excess_changes(draft, edit, current)), "")
-
-
-def _excess_changes(draft: Draft, edit: Edit, current: Pipeline) -> Iterator[str]:
-    if isinstance(edit, SetArgument) and edit.node in current:
-        node, changed = edit.node, _operators_changed_with(draft, edit, current)
-        value = current[node].argument(edit.name)
-        planned = [name for name in changed if current[name].argument(edit.name) == value]
-        what = f"sets this {edit.name} for"
-    elif isinstance(edit, Insert) and edit.after in current and edit.id in draft.inserted:
-        node, changed = edit.after, operators_of_call(draft, edit.after, current)
-        planned = [name for name, text in draft.inserted.items() if text == draft.inserted[edit.id]]
-        what = f"inserts {edit.op} after"
-    else:
-        return
-    if len(planned) < len(changed):
-        made = f"{_call_description(node, current)} makes {len(changed)} operators of this pipeline"
-        yield f"{made}, but the plan {what} only {len(planned)} of them."
+    for edit in rewrite.edits:
+        if isinstance(edit, SetArgument) and edit.node in current:
+            node, changed = edit.node, _operators_of_call(draft, edit.node, current)
+            if (field := read_config_field(current, edit)) is not None:
+                changed = tuple(one for one in changed if read_config_field(current, replace(edit, node=one)) == field)
+            value = current[node].argument(edit.name)
+            planned = [name for name in changed if current[name].argument(edit.name) == value]
+            what = f"sets this {edit.name} for"
+        elif isinstance(edit, Insert) and edit.after in current and edit.id in draft.inserted:
+            node, changed = edit.after, _operators_of_call(draft, edit.after, current)
+            planned = [name for name, text in draft.inserted.items() if text == draft.inserted[edit.id]]
+            what = f"inserts {edit.op} after"
+        else:
+            continue
+        if len(planned) < len(changed):
+            made = f"{_call_description(node, current)} makes {len(changed)} operators of this pipeline"
+            return f"{made}, but the plan {what} only {len(planned)} of them."
+    return ""
 
 
 def _call_description(node: str, current: Pipeline) -> str:
@@ -628,13 +589,13 @@ class JointRewrites:
 
     def count_as_one(self, pipeline: Pipeline) -> Pipeline:
         """Returns the captured pipeline in which these operators are made by calls that make nothing else of it."""
-        return replace(pipeline, nodes=tuple(self._alone(node, pipeline) for node in pipeline))
-
-    def _alone(self, node: Node, pipeline: Pipeline) -> Node:
-        ids = [ids[node.id] for ids in self.counterparts if ids.get(node.id, node.id) != node.id]
-        stacks = {pipeline[one].calls for one in ids if one in pipeline}
-        others = tuple(stack for stack in node.other_calls if stack not in stacks)
-        return replace(node, shared=max(1, node.shared - len(ids)), other_calls=others)
+        nodes = []
+        for node in pipeline:
+            ids = [ids[node.id] for ids in self.counterparts if ids.get(node.id, node.id) != node.id]
+            stacks = {pipeline[one].calls for one in ids if one in pipeline}
+            others = tuple(stack for stack in node.other_calls if stack not in stacks)
+            nodes.append(replace(node, shared=max(1, node.shared - len(ids)), other_calls=others))
+        return replace(pipeline, nodes=tuple(nodes))
 
     def show_others(self, draft: Draft) -> Draft:
         """Returns the draft, after the first rewrite was written, in which the others are written, too."""
@@ -672,7 +633,7 @@ def find_joint_rewrites(
     joint = JointRewrites(tuple(other for other, _ in alike), tuple(ids for _, ids in alike))
     for node in joint.counterparts[0] if alike else ():
         together = {node, *(ids[node] for ids in joint.counterparts)}
-        if node in current and not together.issuperset(operators_of_call(draft, node, current)):
+        if node in current and not together.issuperset(_operators_of_call(draft, node, current)):
             return None
     return joint if alike else None
 

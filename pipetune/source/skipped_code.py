@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 import libcst as cst
-from libcst.metadata import Assignment
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import CONSTRUCTORS, METHODS, TAKES_FUNCTION, receiver_of
@@ -22,18 +21,13 @@ from pipetune.source.statements import (
     ends_function,
     is_builtin_without_effects,
     is_dotted,
+    names_read,
     negate,
     variable_names,
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
-from pipetune.source.user_functions import (
-    UserFunction,
-    functions_of,
-    imported_module,
-    is_library_attribute,
-    names_read,
-)
+from pipetune.source.user_functions import UserFunction, functions_of, imported_module, is_library_attribute
 
 _DRAWS_NOTHING = frozenset(METHODS) - TAKES_FUNCTION - {"shuffle"} | {"Options"}
 _JOINING = frozenset({"choose_from_datasets", "concatenate", "sample_from_datasets", "zip"})
@@ -91,9 +85,7 @@ def refuse_skipped_elsewhere(draft: Draft, stack: Sequence[CallSite], above: Ite
     stacks = [(draft.sites[one], *draft.calls_around(one)) for one in above if one in draft.sites]
     for site, *around in dict.fromkeys(calls[depth:] for calls in stacks for depth in range(len(calls))):
         function = _function_around(draft, site)
-        if function is None or any(function is one for one in mine):
-            continue
-        if _skipped_within(draft, site.file, function, around):
+        if function is not None and function not in mine and _skipped_within(draft, site.file, function, around):
             raise CannotExpress(_ELSEWHERE)
 
 
@@ -183,11 +175,7 @@ class _WayUp:
                 yield one.value
 
     def _follow_idle_helpers(self, value: cst.BaseExpression) -> None:
-        """Follows a dataset through calls that were not recorded: a helper that has added nothing to it in this run.
-
-        Raises:
-            CannotExpress: the helper has skipped code that may make draws.
-        """
+        """Follows a dataset through calls that were not recorded: a helper that has added nothing to it in this run."""
         match value:
             case cst.NamedExpr(value=inner):
                 self._follow_idle_helpers(inner)
@@ -214,8 +202,7 @@ class _WayUp:
     def _look_into(self, helper: cst.Call) -> None:
         """Refuses if a helper that has added nothing to a dataset has skipped code that may make draws."""
         called = helper.args[0].value if called_name(helper) == "apply" and helper.args else helper.func
-        named = self.tree.only_assignment(called)
-        called = (self.tree.assigned_value(named) if isinstance(named, Assignment) else None) or called
+        called = self.tree.assigned_value(self.tree.only_assignment(called)) or called
         if isinstance(called, cst.Lambda):
             return self.reach(called.body)
         if len(self.stack) >= MOST_CALLS:
@@ -360,8 +347,7 @@ def _made_by(tree: SyntaxTree, name: cst.Name) -> list[cst.CSTNode]:
 
     They are returned with the conditions around them, unless the name is read under these, too.
     """
-    scope = tree.scope(name)
-    assigned = [one.node for one in scope[name.value] if isinstance(one, Assignment)] if scope is not None else []
+    assigned = [one.node for one in tree.assignments(name)]
     found: list[cst.CSTNode] = [
         loop.iter for one in assigned if isinstance(loop := tree.parent(one), cst.For) and loop.target is one
     ]

@@ -74,6 +74,12 @@ def line_end(code: bytes, offset: int) -> int:
     return found.start() if found else len(code)
 
 
+def next_line(code: bytes, offset: int) -> int:
+    """Returns the byte offset at which the line behind that of `offset` begins, or of the end of the text."""
+    found = NEWLINE.search(code, offset)
+    return found.end() if found else len(code)
+
+
 def newline_of(code: bytes, offset: int) -> bytes:
     """Returns the newline that ends the line holding `offset`; for the last line the first of the text, else a LF."""
     found = NEWLINE.search(code, offset) or NEWLINE.search(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pipetune.core.pipeline import SourceLocation
 from pipetune.core.profile import Finding
@@ -11,9 +11,7 @@ from pipetune.source.call_arguments import METHODS
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 
 
-def dropped_results(
-    locations: Iterable[SourceLocation | None], *, read: Callable[[str], str] = read_source
-) -> list[Finding]:
+def dropped_results(locations: Iterable[SourceLocation | None]) -> list[Finding]:
     """Returns findings for statements that call a dataset method and discard the result, such as `ds.shuffle(100)`.
 
     Args:
@@ -25,7 +23,7 @@ def dropped_results(
         if location is None or not location.exact or location.method not in METHODS:
             continue
         if location.file not in alone:
-            alone[location.file] = _statement_calls(location.file, read)
+            alone[location.file] = _statement_calls(location.file)
         call = alone[location.file].get((location.end_line, location.end_column))
         if call is None or not isinstance(call.func, ast.Attribute) or call.func.attr != location.method:
             continue
@@ -43,10 +41,10 @@ def dropped_results(
     return list(dict.fromkeys(found))
 
 
-def _statement_calls(file: str, read: Callable[[str], str]) -> Mapping[tuple[int, int], ast.Call]:
+def _statement_calls(file: str) -> Mapping[tuple[int, int], ast.Call]:
     """Returns the calls that are a whole statement, by line and column (in bytes) of their end."""
     try:
-        tree = ast.parse(read(file).removeprefix(BYTE_ORDER_MARK))
+        tree = ast.parse(read_source(file).removeprefix(BYTE_ORDER_MARK))
     except (OSError, SyntaxError, ValueError):
         return {}
     calls = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]

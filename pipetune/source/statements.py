@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, takewhile
 
@@ -49,23 +49,17 @@ def statement_of(tree: SyntaxTree, node: cst.CSTNode) -> Statement | None:
             return None
         small = parent
     line = tree.parent(small)
-    if isinstance(line, cst.SimpleStatementSuite):
-        return Statement(small, line, line.body, *_assigned(small))
-    assert isinstance(line, cst.SimpleStatementLine)
-    block = tree.parent(line)
-    assert isinstance(block, cst.Module | cst.IndentedBlock)
-    return Statement(small, line, block.body, *_assigned(small))
-
-
-def _assigned(small: cst.BaseSmallStatement) -> tuple[cst.BaseAssignTargetExpression | None, cst.BaseExpression | None]:
+    assert isinstance(line, cst.SimpleStatementSuite | cst.SimpleStatementLine)
+    block = line if isinstance(line, cst.SimpleStatementSuite) else tree.parent(line)
+    assert isinstance(block, cst.SimpleStatementSuite | cst.Module | cst.IndentedBlock)
     match small:
         case cst.Assign(targets=[cst.AssignTarget(target=target)], value=value):
-            return target, value
+            return Statement(small, line, block.body, target, value)
         case cst.AnnAssign(target=target, value=value):
-            return target, value
+            return Statement(small, line, block.body, target, value)
         case cst.Return(value=value) | cst.Expr(value=value) | cst.Assign(value=value):
-            return None, value
-    return None, None
+            return Statement(small, line, block.body, None, value)
+    return Statement(small, line, block.body, None, None)
 
 
 def is_self_assignment(tree: SyntaxTree, statement: Statement | None, call: cst.Call) -> bool:
@@ -87,6 +81,15 @@ def first_line_start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
     """Returns the offset at which the first line of a statement begins, or that of its first decorator."""
     decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
     return line_start(tree.code, tree.start(decorators[0] if decorators else statement))
+
+
+def start_with_comments(tree: SyntaxTree, statement: cst.CSTNode) -> int:
+    """Returns the same offset, or that of the first of the comment lines directly above."""
+    start = first_line_start(tree, statement)
+    lines: Sequence[cst.EmptyLine] = getattr(statement, "leading_lines", ())
+    for _ in takewhile(lambda line: line.comment is not None, reversed(lines)):
+        start = tree.offset(tree.line(start) - 1, 0)
+    return start
 
 
 def last_line_end(tree: SyntaxTree, statement: cst.CSTNode) -> int:
@@ -119,9 +122,18 @@ def variable_names(node: cst.CSTNode) -> list[str]:
 
 def variable_nodes(node: cst.CSTNode) -> list[cst.Name]:
     """Returns every node that names a variable in a piece of code; attributes and keywords do not count."""
-    names = _VariableFinder()
-    node.visit(names)
-    return names.found
+    return [one for one in _found_names(node, dotted=False) if isinstance(one, cst.Name)]
+
+
+def names_read(code: cst.CSTNode) -> list[cst.Name | cst.Attribute]:
+    """Returns the names and attributes that a piece of code reads; for `a.b.c` only the whole."""
+    return _found_names(code, dotted=True)
+
+
+def _found_names(code: cst.CSTNode, *, dotted: bool) -> list[cst.Name | cst.Attribute]:
+    finder = _NameFinder(dotted=dotted)
+    code.visit(finder)
+    return finder.found
 
 
 def unused_name(tree: SyntaxTree, *candidates: str) -> str:
@@ -129,6 +141,17 @@ def unused_name(tree: SyntaxTree, *candidates: str) -> str:
     taken = {name.value for name in tree.nodes(cst.Name)}
     numbered = (f"{candidates[-1]}_{number}" for number in count(2))
     return next(name for name in chain(candidates, numbered) if name not in taken)
+
+
+def free_name(taken: Container[str], *candidates: str, refusal: str) -> str:
+    """Returns the first candidate that is not taken.
+
+    Raises:
+        CannotExpress: all are; `refusal` is its message.
+    """
+    if (name := next((one for one in candidates if one not in taken), None)) is None:
+        raise CannotExpress(refusal)
+    return name
 
 
 def bound_names(node: cst.CSTNode) -> set[str]:
@@ -163,21 +186,35 @@ _BOUND: Mapping[type[cst.CSTNode], str] = {
 """Nodes that bind names, and the field that holds them."""
 
 
-class _VariableFinder(cst.CSTVisitor):
-    def __init__(self) -> None:
+class _NameFinder(cst.CSTVisitor):
+    """Collects names; with `dotted` the attributes too, and of parameters only the defaults."""
+
+    def __init__(self, *, dotted: bool) -> None:
         super().__init__()
-        self.found: list[cst.Name] = []
+        self.found: list[cst.Name | cst.Attribute] = []
+        self._dotted = dotted
 
     def visit_Name(self, node: cst.Name) -> None:
         self.found.append(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        node.value.visit(self)
+        inner = node.value
+        if self._dotted:
+            self.found.append(node)
+            while isinstance(inner, cst.Attribute):
+                inner = inner.value
+        if not (self._dotted and isinstance(inner, cst.Name)):
+            inner.visit(self)
         return False
 
     def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)
         return False
+
+    def visit_Param(self, node: cst.Param) -> bool:
+        if self._dotted and node.default is not None:
+            node.default.visit(self)
+        return not self._dotted
 
 
 def runs_once(tree: SyntaxTree, node: cst.CSTNode, statement: Statement) -> bool:
@@ -207,13 +244,9 @@ def block_index(statement: Statement) -> int:
     return next(i for i, other in enumerate(statement.block) if other is statement.line)
 
 
-def binding_above(tree: SyntaxTree, statement: Statement, name: str) -> Statement | None:
-    """Returns the last statement of the block above `statement` that binds a name; None unless it assigns it alone.
-
-    Raises:
-        CannotExpress: the statement shares its line with others.
-    """
-    for line in reversed(statement.block[: block_index(statement)]):
+def last_binding(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str) -> Statement | None:
+    """Returns the last of some statements that binds a name; None unless it assigns it alone."""
+    for line in reversed(lines):
         if name in bound_names(line):
             found = statement_of(tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
             return found if found is not None and found.alone_on_line and found.name == name else None

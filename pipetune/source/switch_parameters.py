@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipetune.core.edits import Rewrite
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import add_argument, append_item
+from pipetune.source.call_arguments import add_argument, append_item, named_arguments
 from pipetune.source.draft import CallSite, Draft, FunctionKey, Splice
 from pipetune.source.map_functions import parameters_of
 from pipetune.source.statements import variable_nodes
@@ -133,8 +133,7 @@ def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[Fun
     for call_path in call_paths:
         for inner, call in pairwise(call_path):
             tree = draft.tree(inner.file)
-            place = tree.calls.get(inner.end)
-            function = tree.around(place, cst.FunctionDef) if place is not None else None
+            function = tree.around(tree.calls.get(inner.end), cst.FunctionDef)
             if function is None:
                 raise CannotExpress("A call on the way to the dataset is not inside a function.")
             calls = found.setdefault((inner.file, path_of(tree, function)), [])
@@ -165,6 +164,6 @@ def _add_argument_once(draft: Draft, before: Draft, call: CallSite, name: str, *
         raise CannotExpress("A call that would have to pass the parameter is changed by the same rewrite.")
     tree = draft.tree(place.file)
     made = tree.calls[place.end]
-    if any(one.keyword is not None and one.keyword.value == name for one in made.args):
+    if name in named_arguments(made):
         return draft
     return draft.splice(place.file, add_argument(tree, made, f"{name}={value}"))

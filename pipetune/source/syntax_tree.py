@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import types
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar, cast
 
@@ -32,8 +33,7 @@ EFFECTS = (cst.Await, cst.NamedExpr, cst.Yield)
 class SyntaxTree:
     """The tree of one source text.
 
-    Offsets are UTF-8 bytes from the start of the text, which is how `code.co_positions()` counts columns;
-    a byte order mark is not part of the text.
+    Offsets are UTF-8 bytes from the start of the text, as `code.co_positions()` counts, without a byte order mark.
 
     Raises:
         CannotExpress: LibCST cannot read the text, or would not write the same bytes back.
@@ -88,18 +88,18 @@ class SyntaxTree:
         start = self.start(node)
         return self.code[line_start(self.code, start) : start]
 
-    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """Returns the parent of `node`; None for the module."""
-        return self._parents.get(node)
+    def parent(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
+        """Returns the parent of `node`; None for the module and for no node."""
+        return self._parents.get(node) if node is not None else None
 
-    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def ancestors(self, node: cst.CSTNode | None) -> Iterator[cst.CSTNode]:
         """Yields the parents of `node`, nearest first."""
         parent = self.parent(node)
         while parent is not None:
             yield parent
             parent = self.parent(parent)
 
-    def around(self, node: cst.CSTNode, *kinds: type[NodeType]) -> NodeType | None:
+    def around(self, node: cst.CSTNode | None, *kinds: type[NodeType]) -> NodeType | None:
         """Returns the innermost node of these types that contains `node`; None if there is none."""
         return next((parent for parent in self.ancestors(node) if isinstance(parent, kinds)), None)
 
@@ -107,15 +107,13 @@ class SyntaxTree:
         """Returns every node of these types, in source order."""
         return sorted((node for node in self._parents if isinstance(node, kinds)), key=self.start)
 
-    def scope(self, node: cst.CSTNode) -> Scope | None:
+    def scope(self, node: cst.CSTNode) -> Scope:
         """Returns the scope in which names at `node` are looked up."""
-        scopes = (self._scopes.get(place) for place in (node, *self.ancestors(node)))
-        return next((scope for scope in scopes if scope is not None), None)
+        return next(filter(None, map(self._scopes.get, (node, *self.ancestors(node)))))  # the module has one
 
     def qualified_names(self, code: str | cst.CSTNode, *, at: cst.CSTNode) -> Collection[QualifiedName]:
-        """Returns the qualified names that code, read at a node, may have; none if it is in no scope."""
-        scope = self.scope(at)
-        return scope.get_qualified_names_for(code) if scope is not None else ()
+        """Returns the qualified names that code, read at a node, may have."""
+        return self.scope(at).get_qualified_names_for(code)
 
     def imported_names(self, node: cst.CSTNode) -> set[str]:
         """Returns the qualified names of an expression through imports: `{"tensorflow.io"}` for `tf.io`."""
@@ -126,17 +124,18 @@ class SyntaxTree:
         found = {(one.name, one.source) for one in self.qualified_names(code, at=at)}
         return any(found == {(name, QualifiedNameSource.IMPORT)} for name in names)
 
+    def assignments(self, name: cst.Name) -> list[Assignment]:
+        """Returns what may bind a name where it is read, imports among it, but not the builtins."""
+        return [one for one in self.scope(name)[name.value] if isinstance(one, Assignment)]
+
     def only_assignment(self, name: cst.BaseExpression) -> BaseAssignment | None:
         """Returns what binds a name where it is read; None if that is not known, or may be one of several."""
-        if not isinstance(name, cst.Name):
-            return None
-        scope = self.scope(name)
-        assignments = list(scope[name.value]) if scope is not None else []
+        assignments = list(self.scope(name)[name.value]) if isinstance(name, cst.Name) else []
         return assignments[0] if len(assignments) == 1 else None
 
-    def assigned_value(self, assignment: Assignment) -> cst.BaseExpression | None:
+    def assigned_value(self, assignment: BaseAssignment | None) -> cst.BaseExpression | None:
         """Returns the value that a statement with a single target assigns; None if the name is bound in another way."""
-        for parent in self.ancestors(assignment.node):
+        for parent in self.ancestors(assignment.node) if isinstance(assignment, Assignment) else ():
             match parent:
                 case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value):
                     return value
@@ -182,6 +181,14 @@ def nodes_within(
         if isinstance(node, kinds):
             yield node
         waiting += _children(node)
+
+
+_EXPRESSIONS: tuple[type[cst.CSTNode], ...] = (cst.BaseExpression,)
+
+
+def consists_of(code: cst.CSTNode, kinds: types.UnionType) -> bool:
+    """Whether all expressions in a piece of code, itself included, are of these types."""
+    return all(isinstance(one, kinds) for one in nodes_within(code, *_EXPRESSIONS))
 
 
 def _parents(module: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:

@@ -43,7 +43,7 @@ def patch_root(paths: Sequence[str], root: str) -> str:
 
 
 def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
-    """Returns the changed files as one diff, in the order of `emission.paths`; empty if nothing changed.
+    """Returns the changed files as one diff, sorted by their paths; empty if nothing changed.
 
     Args:
         root: the folder the paths in the diff are relative to (see `patch_root`).
@@ -51,10 +51,9 @@ def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
     """
     if not emission.files:
         return ""
-    base = patch_root(emission.paths, root)
+    base = patch_root(list(emission.files), root)
     parts = [f"# {line}\n" for line in header.splitlines()]
-    for path in emission.paths:
-        old, new = emission.files[path]
+    for path, (old, new) in sorted(emission.files.items()):
         parts.append(file_diff(Path(os.path.abspath(path)).relative_to(base).as_posix(), old, new))
     return "".join(parts)
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -15,7 +16,7 @@ from libcst.metadata import Assignment, ImportAssignment
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Draft
-from pipetune.source.statements import bound_targets, variable_nodes
+from pipetune.source.statements import bound_targets, names_read, variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 
 
@@ -71,21 +72,12 @@ def _import_of(tree: SyntaxTree, name: cst.Name) -> tuple[str, int, str] | None:
 def _file_of(module: str, *, importer: str, levels: int) -> str | None:
     """Returns the file of a module in the importing file's folder or, for an absolute import, in a folder above it."""
     parts = module.split(".") if module else []
-    for folder in _folders(importer, levels=levels):
+    above = Path(os.path.abspath(importer)).parents
+    for folder in above[levels - 1 : levels] if levels else above:
         for path in (os.path.join(folder, *parts) + ".py", os.path.join(folder, *parts, "__init__.py")):
             if os.path.isfile(path):
                 return path
     return None
-
-
-def _folders(file: str, *, levels: int) -> Iterator[str]:
-    folder = os.path.dirname(os.path.abspath(file))
-    for _ in range(levels - 1):
-        folder = os.path.dirname(folder)
-    yield folder
-    while not levels and os.path.dirname(folder) != folder:
-        folder = os.path.dirname(folder)
-        yield folder
 
 
 _MAX_STEPS = 12  # limit for following names until a function is reached
@@ -127,8 +119,8 @@ def referenced_functions(tree: SyntaxTree, codes: Iterable[cst.CSTNode]) -> list
     return found
 
 
-def class_of_method(tree: SyntaxTree, function: cst.FunctionDef) -> cst.ClassDef | None:
-    """Returns the class in whose body a function is defined; None for other functions."""
+def class_of_method(tree: SyntaxTree, function: cst.FunctionDef | None) -> cst.ClassDef | None:
+    """Returns the class in whose body a function is defined; None for other functions, and for none."""
     block = tree.parent(function)
     owner = tree.parent(block) if isinstance(block, cst.IndentedBlock) else None
     return owner if isinstance(owner, cst.ClassDef) else None
@@ -157,7 +149,7 @@ def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> b
     assignment = tree.only_assignment(root)
     if isinstance(assignment, ImportAssignment) and isinstance(root, cst.Name):
         return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
-    made = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
+    made = tree.assigned_value(assignment)
     called = made.func if isinstance(made, cst.Call) else None
     if called is None or {one.partition(".")[0] for one in tree.imported_names(called)} & _RETURN_USERS_OBJECTS:
         return False
@@ -217,7 +209,7 @@ def _functions_of_name(
     if isinstance(assignment, ImportAssignment):
         imported = imported_function(draft, file, value)
         return [UserFunction(*imported, value, file)] if imported is not None else []
-    assigned = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
+    assigned = tree.assigned_value(assignment)
     if assignment is None or assigned is None or isinstance(assigned, cst.Lambda):
         return []  # a lambda with a name may be used elsewhere
     behind = functions_of(draft, file, assigned, function_name=function_name, steps=steps - 1)
@@ -232,42 +224,6 @@ def functions_referenced(draft: Draft, function: UserFunction, known: Sequence[U
         named = functions_of(draft, function.file, reference)
         found += [one for one in named if all(one.node is not other.node for other in (*known, *found))]
     return found
-
-
-def names_read(code: cst.CSTNode) -> list[cst.Name | cst.Attribute]:
-    """Returns the names and attributes in a piece of code; for `a.b.c` only the whole."""
-    references = _References()
-    code.visit(references)
-    return references.found
-
-
-class _References(cst.CSTVisitor):
-    """Collects the names and attributes that a piece of code reads; for `a.b.c` only the whole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[cst.Name | cst.Attribute] = []
-
-    def visit_Name(self, node: cst.Name) -> None:
-        self.found.append(node)
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        self.found.append(node)
-        inner = node.value
-        while isinstance(inner, cst.Attribute):
-            inner = inner.value
-        if not isinstance(inner, cst.Name):
-            inner.visit(self)
-        return False
-
-    def visit_Arg(self, node: cst.Arg) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Param(self, node: cst.Param) -> bool:
-        if node.default is not None:
-            node.default.visit(self)
-        return False
 
 
 _MAX_ENTRIES = 20_000  # directory entries: a folder with more holds data, not source
@@ -298,34 +254,32 @@ def uses_of(draft: Draft, file: str, function: cst.FunctionDef | cst.ClassDef) -
     """
     tree, name = draft.tree(file), function.name.value
     if isinstance(function, cst.ClassDef):
-        return _uses_of_name(draft, file, function.name, method=False, node=function)
+        return _uses_of_name(draft, file, function)
     owner = class_of_method(tree, function)
     if owner is not None and name in ("__init__", "__post_init__"):
         return uses_of(draft, file, owner)
-    found = [use_at(tree, file, one) for one in _exposing_decorators(function)]
+    found = [use_at(tree, file, one) for one in exposing_decorators(function)]
     if owner is not None and name == "__call__":
         return [*found, *_instance_calls(tree, file, owner)]
-    return [*found, *_uses_of_name(draft, file, function.name, method=owner is not None, node=function)]
+    return [*found, *_uses_of_name(draft, file, function)]
 
 
-def _uses_of_name(
-    draft: Draft, file: str, name: cst.Name, *, method: bool, node: cst.FunctionDef | cst.ClassDef
-) -> list[FunctionUse]:
-    tree = draft.tree(file)
-    variables = [one for one in variable_nodes(tree.module) if one.value == name.value]
-    nodes: list[cst.CSTNode] = [*_lookup_strings(tree, name.value)]
-    if method:
-        owner = tree.around(node, cst.ClassDef)
-        nodes += _attributes(draft, tree, file, name.value, node)
+def _uses_of_name(draft: Draft, file: str, node: cst.FunctionDef | cst.ClassDef) -> list[FunctionUse]:
+    tree, name = draft.tree(file), node.name.value
+    owner = class_of_method(tree, node) if isinstance(node, cst.FunctionDef) else None
+    variables = [one for one in variable_nodes(tree.module) if one.value == name]
+    nodes: list[cst.CSTNode] = [*_lookup_strings(tree, name)]
+    if owner is not None:
+        nodes += _attributes(draft, tree, file, node)
         # Directly in the body of the class, as in `train = property(make)`.
         bodies = (cst.FunctionDef, cst.ClassDef, cst.Lambda)
-        nodes += [one for one in variables if owner is not None and tree.around(one, *bodies) is owner]
-    else:
-        nodes += [one for one in variables if _may_refer_to(tree, one, node)]
-    found = [use_at(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
-    for other, tree in _trees_mentioning(draft, file, name.value):
-        nodes = [*_attributes(draft, tree, other, name.value, node), *_lookup_strings(tree, name.value)]
-        nodes += [] if method else _imported_names(tree, name.value)
+        nodes += [one for one in variables if tree.around(one, *bodies) is owner]
+    else:  # also a name that is bound more than once
+        nodes += [one for one in variables if any(bound.node is node for bound in tree.assignments(one))]
+    found = [use_at(tree, file, one) for one in nodes if one is not node.name and not _is_type_use(tree, one)]
+    for other, tree in _trees_mentioning(draft, file, name):
+        nodes = [*_attributes(draft, tree, other, node), *_lookup_strings(tree, name)]
+        nodes += _imported_names(tree, name) if owner is None else []
         found += [use_at(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
     return found
 
@@ -337,12 +291,6 @@ def is_read_by_others(draft: Draft, file: str, name: str) -> bool:
         if any(_imported_names(tree, name)) or not all(is_library_attribute(draft, other, one) for one in attributes):
             return True
     return False
-
-
-def _may_refer_to(tree: SyntaxTree, name: cst.Name, node: cst.FunctionDef | cst.ClassDef) -> bool:
-    """Whether a name refers to a function or class, or may do so because it is bound more than once."""
-    scope = tree.scope(name)
-    return scope is not None and any(isinstance(one, Assignment) and one.node is node for one in scope[name.value])
 
 
 def _imported_names(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
@@ -360,11 +308,11 @@ def _imported_names(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
 
 
 def _attributes(
-    draft: Draft, tree: SyntaxTree, file: str, name: str, node: cst.FunctionDef | cst.ClassDef
+    draft: Draft, tree: SyntaxTree, file: str, node: cst.FunctionDef | cst.ClassDef
 ) -> Iterator[cst.Attribute]:
-    """Yields attributes with a name, except those of libraries and of instances of other classes."""
+    """Yields attributes with the name of a definition, except those of libraries and of instances of other classes."""
     for one in tree.nodes(cst.Attribute):
-        if one.attr.value != name or tree.around(one, cst.Import, cst.ImportFrom) is not None:
+        if one.attr.value != node.name.value or tree.around(one, cst.Import, cst.ImportFrom) is not None:
             continue
         if not is_library_attribute(draft, file, one) and not _of_another_class(tree, one, node):
             yield one
@@ -405,11 +353,6 @@ def _lookup_strings(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
             yield one
 
 
-def is_exposed(function: cst.FunctionDef) -> bool:
-    """Whether a decorator may call the function with other arguments, or give it to other code."""
-    return any(_exposing_decorators(function))
-
-
 def is_set_elsewhere(draft: Draft, file: str, name: str) -> bool:
     """Whether a variable of a file may be set as an attribute of the module, or be looked up by its name."""
     for tree in (draft.tree(file), *(other for _, other in _trees_mentioning(draft, file, name))):
@@ -419,8 +362,8 @@ def is_set_elsewhere(draft: Draft, file: str, name: str) -> bool:
     return False
 
 
-def _exposing_decorators(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
-    """Yields decorators that may give the function to other code, such as `@register("train")`."""
+def exposing_decorators(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    """Yields decorators that may call the function with other arguments, or give it to other code: `@register("a")`."""
     for one in function.decorators:
         named = one.decorator.func if isinstance(one.decorator, cst.Call) else one.decorator
         last = named.attr if isinstance(named, cst.Attribute) else named
@@ -444,16 +387,9 @@ def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterato
 
 
 def _trees_mentioning(draft: Draft, file: str, name: str) -> Iterator[tuple[str, SyntaxTree]]:
-    """Yields the user's other files that may name a function or variable of `file`, if it can be parsed."""
-    for other in _files_mentioning(draft, file, name):
-        with contextlib.suppress(CannotExpress):
-            yield other, draft.tree(other)
+    """Yields the user's other files that may name a function or variable of `file`, if they can be parsed.
 
-
-def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
-    """Returns the user's other files that may name a function of `file`: with its name, its module's and an import.
-
-    Among those near a caller of the function, only files that import the module count.
+    They have its name, its module's and an import; among those near a caller, only files that import the module count.
     """
     stem = os.path.splitext(os.path.basename(file))[0]
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
@@ -467,7 +403,10 @@ def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
     for path in dict.fromkeys(around):
         if path not in near and path != file and imported.search(text := text_of(draft, path)):
             found[path] = text
-    return [path for path, text in found.items() if all(word.search(text) for word in words)]
+    for path, text in found.items():
+        if all(word.search(text) for word in words):
+            with contextlib.suppress(CannotExpress):
+                yield path, draft.tree(path)
 
 
 def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> bool:

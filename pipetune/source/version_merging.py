@@ -10,7 +10,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Draft, FunctionKey
-from pipetune.source.source_files import line_end, line_start, newline_of
+from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of, next_line
 from pipetune.source.statements import ends_function, first_line_start, last_line_end, negate
 from pipetune.source.syntax_tree import SyntaxTree
 
@@ -90,17 +90,13 @@ class _TextBuilder:
     copied: list[tuple[int, int, int]] = field(default_factory=list)  # start and end in the draft, start in the text
     conditional: list[tuple[int, int]] = field(default_factory=list)  # spans of the draft that run under the condition
 
-    def add(self, text: bytes) -> None:
-        self.text += text
-
     def copy(
         self, code: bytes, start: int, end: int, *, indentation: bytes = b"", unindented: Sequence[int] = ()
     ) -> None:
         """Appends a part of a draft, indented by `indentation` except at the offsets `unindented` (within strings)."""
         at = start
         while at < end:
-            stop = line_end(code, at)
-            stop = min(end, stop + len(newline_of(code, stop)) if stop < len(code) else stop)
+            stop = min(end, next_line(code, at))
             line = code[at:stop]
             if line.strip() and at == line_start(code, at) and at not in unindented:
                 self.text += indentation
@@ -164,9 +160,10 @@ def _merge_blocks(pieces: _TextBuilder, old: _Block, new: _Block, test: str) -> 
         removed, added = one[first:last], other[begin:stop]
         if kind == "equal":
             for position, line in enumerate(added, begin):
-                pieces.add(heads[position]) if position in heads else pieces.copy(
-                    line.tree.code, line.start, line.statement_start
-                )
+                if position in heads:
+                    pieces.text += heads[position]
+                else:
+                    pieces.copy(line.tree.code, line.start, line.statement_start)
                 pieces.copy(line.tree.code, line.statement_start, line.end)
         elif (inside := _same_heading(removed, added)) is not None:
             head, tail = _block_span(new[0], inside[1])
@@ -192,24 +189,24 @@ def _merge_lines(
     newline = newline_of(first.tree.code, first.statement_start)
     same = head_written or bool(removed and added and removed[0].head == added[0].head)
     blank = len(first.head) if same else _leading_blank_length(first.head)
-    pieces.add(first.head[:blank])
+    pieces.text += first.head[:blank]
     condition = test.encode()
     for position, line in enumerate(added):
         if not position:
-            pieces.add(indentation + b"if " + condition + b":" + newline)
+            pieces.text += indentation + b"if " + condition + b":" + newline
         start = line.start if position else line.start + blank
         kept = _string_line_starts(line.tree, start, line.end)
         pieces.copy(line.tree.code, start, line.end, indentation=line.tree.indentation_unit, unindented=kept)
     leaves = bool(added) and ends_function(added[-1].statement)
     if removed and not leaves:
-        pieces.add(indentation + (b"else:" if added else b"if " + negate(test).encode() + b":") + newline)
+        pieces.text += indentation + (b"else:" if added else b"if " + negate(test).encode() + b":") + newline
     for position, line in enumerate(removed):
         skipped = 0 if position else len(line.head) if same else _leading_blank_length(line.head)
         old = _TextBuilder()
         kept = _string_line_starts(line.tree, line.start, line.end)
         unit = b"" if leaves else line.tree.indentation_unit
         old.copy(line.tree.code, line.start + skipped, line.end, indentation=unit, unindented=kept)
-        pieces.add(bytes(old.text))
+        pieces.text += bytes(old.text)
     if added:
         pieces.conditional.append((added[0].start, added[-1].end))
 
@@ -218,7 +215,7 @@ def _leading_blank_length(head: bytes) -> int:
     """Length in bytes of the blank lines in the head of a statement, up to the first comment."""
     at = 0
     while at < len(head) and not head[at : line_end(head, at)].strip():
-        at = min(len(head), line_end(head, at) + len(newline_of(head, at)))
+        at = next_line(head, at)
     return at
 
 
@@ -248,7 +245,7 @@ def _merge_arguments(pieces: _TextBuilder, removed: _Statements, added: _Stateme
         return False
     for line, (place, was) in zip(added, filter(None, found), strict=True):
         pieces.copy(line.tree.code, line.start, place)
-        pieces.add(b" if " + test.encode() + b" else " + was)
+        pieces.text += b" if " + test.encode() + b" else " + was
         pieces.copy(line.tree.code, place, line.end)
     return True
 
@@ -271,13 +268,13 @@ def _merge_links(
             pass
         case _:
             return False
-    if not new.text.startswith(old + b".") or b"\n" in new.text:
+    if not new.text.startswith(old + b".") or b"\n" in new.text[len(old) :]:
         return False
     place = new.statement_start + len(indentation) + len(old)
     newline = newline_of(new.tree.code, new.statement_start)
     pieces.copy(new.tree.code, new.start, place)
-    pieces.add(newline + indentation + b"if " + test.encode() + b":" + newline)
-    pieces.add(indentation + new.tree.indentation_unit + f"{target} = {target}".encode())
+    pieces.text += newline + indentation + b"if " + test.encode() + b":" + newline
+    pieces.text += indentation + new.tree.indentation_unit + f"{target} = {target}".encode()
     pieces.copy(new.tree.code, place, new.end)
     pieces.conditional.append((place, new.end))
     return True
@@ -317,11 +314,7 @@ def _string_line_starts(tree: SyntaxTree, start: int, end: int) -> list[int]:
     for text in tree.nodes(cst.SimpleString, cst.FormattedString):
         first, last = tree.start(text), tree.end(text)
         if first < end and last > start:
-            at = line_end(tree.code, first)
-            while at < last:
-                at += len(newline_of(tree.code, at))
-                inside.append(at)
-                at = line_end(tree.code, at)
+            inside += [newline.end() for newline in NEWLINE.finditer(tree.code, first, last)]
     return inside
 
 
@@ -330,8 +323,7 @@ def _lines(tree: SyntaxTree, block: cst.IndentedBlock) -> list[_StatementLines]:
     found: list[_StatementLines] = []
     start, _ = _block_span(tree, block)
     for statement in block.body:
-        last = last_line_end(tree, statement)
-        end = min(len(tree.code), last + len(newline_of(tree.code, last)))
+        end = next_line(tree.code, last_line_end(tree, statement))
         found.append(_StatementLines(tree, statement, start, first_line_start(tree, statement), end))
         start = end
     return found
@@ -341,10 +333,9 @@ def _block_span(tree: SyntaxTree, block: cst.IndentedBlock) -> tuple[int, int]:
     """Returns the span of a block, from the comments above its first statement to the end of its last line."""
     begin = first_line_start(tree, block.body[0])
     while begin:
-        above = line_start(tree.code, begin - 1 - (tree.code[begin - 2 : begin] == b"\r\n"))
+        above = tree.offset(tree.line(begin) - 1, 0)
         line = tree.code[above:begin].strip()
         if line and not line.startswith(b"#"):
             break
         begin = above
-    last = last_line_end(tree, block.body[-1])
-    return begin, min(len(tree.code), last + len(newline_of(tree.code, last)))
+    return begin, next_line(tree.code, last_line_end(tree, block.body[-1]))

@@ -37,8 +37,7 @@ def write(draft: Draft, node: Node) -> Draft:
     """Returns the draft in which the function of the map `node` computes only the arrays that it selects.
 
     Raises:
-        CannotExpress: a selection is not written in a way that is safe to change, or the code that would change is used
-            elsewhere, too.
+        CannotExpress: a selection is not written in a way that is safe to change, or its code is used elsewhere, too.
     """
     file, root, functions = functions_behind_map(draft, node.id)
     tree, original = draft.tree(file), parse(draft.read(file).removeprefix(BYTE_ORDER_MARK).encode())

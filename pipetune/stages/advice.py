@@ -31,9 +31,9 @@ from pipetune.lint.consumer_advice import (
 )
 from pipetune.measure.memory import measure_padding
 from pipetune.model.caches import upstream_of_cache
-from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
+from pipetune.rewrites.pad_batches import suggest_length_buckets
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
 from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.where_to_cond import propose as propose_branches

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pipetune.core.edits import Plan
 from pipetune.core.results import Rate
 from pipetune.core.session import Candidate, PatchResult, TrainingResult
-from pipetune.core.time_plan import Part
+from pipetune.core.time_plan import INFORMATION_WITH_PATCH, Part
 from pipetune.model.reproducibility import order_of
 from pipetune.model.throughput import predict
 from pipetune.search.confirmation import Confirmation, confirm
@@ -75,7 +75,7 @@ def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmatio
             step_seconds=profile.consumer.real_seconds,
             bound_step_seconds=profile.consumer.bound_seconds,
             notify=journal.notify,
-            beside_seconds=study.time_plan.seconds_with_patch(),
+            beside_seconds=study.time_plan.of_sixty(INFORMATION_WITH_PATCH),
         )
         rates = {**journal.result.rates, **proof.rates}
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=profile.peak_rss_mib)

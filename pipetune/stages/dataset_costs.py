@@ -88,6 +88,9 @@ def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consu
     """Returns the cost of a dataset that is not trained on, measured in the seconds that are left for all of them."""
     cost = _script_cost(source, use)
     if use.role == "validation" and source.pipeline.memory_caches:
+        idle = source.pipeline.idle_operators
+        if all(node.op in ("cache", "prefetch") for node in source.pipeline if node.id not in idle):
+            return cost  # later passes cost next to nothing; to fill the cache may take longer than there is time
         begun = time.monotonic()
         try:
             with study.runner.measuring():

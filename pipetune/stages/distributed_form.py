@@ -22,14 +22,14 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
     journal, settings, source = study.journal, study.settings, study.subject.source
     if not settings.out:  # of a live dataset: the current folder is the user's
         return
-    choice = choose_kind(settings.distribute, source.pipeline, journal.result.handover, trials=settings.trials)
-    if not choice.kind:
-        if choice.why:
-            journal.add_notes(f"No distributed form is written: {choice.why[0].lower()}{choice.why[1:]}")
+    kind, why = choose_kind(settings.distribute, source.pipeline, journal.result.handover, trials=settings.trials)
+    if not kind:
+        if why:
+            journal.add_notes(f"No distributed form is written: {why[0].lower()}{why[1:]}")
         return
     from pipetune.distributed.writing import distribute as emit_distributed
 
-    with journal.phase("emission", f"writing the {choice.kind} form and checking its coverage"):
+    with journal.phase("emission", f"writing the {kind} form and checking its coverage"):
         # A copy to one device does not belong under a strategy, which makes its own copies.
         kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
         tuned = study.runner.edited(kept)
@@ -37,7 +37,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
             result = emit_distributed(
                 source,
                 tuned,
-                kind=choice.kind,
+                kind=kind,
                 out_file=os.path.join(settings.out, "distributed.py"),
                 script=journal.session.command.script or "the script",
                 service=lambda packing: service_need(
@@ -46,11 +46,11 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
             )
         except Exception as error:  # loses nothing of what was found before
             return study.note_error("No distributed form is written", error)
-        advice = (choice.why, *result.advice) if choice.why else result.advice
-        if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
+        advice = (why, *result.advice) if why else result.advice
+        if kind == "service" and (stored := stored_prefix(study)) is not None:
             result = replace(result, stored=stored, notes=(*result.notes, STORAGE_GUARANTEES))
             advice = (*advice, stored.sentence)
-        job = job_processes.hypothetical_job(choice.kind, source.dataset, _WORKERS) if result.module else None
+        job = job_processes.hypothetical_job(kind, source.dataset, _WORKERS) if result.module else None
         if job is not None:
             result = replace(result, as_written=original.measure_worker_coverage(source, job))
         journal.update(distributed=replace(result, advice=advice))

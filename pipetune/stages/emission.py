@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from pipetune.core.distribution import VALIDATION_DATA
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits, named_operators
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import RunFailed
@@ -89,9 +89,9 @@ def patch_of(study: Study, emission: Emission, plan: Plan) -> PatchResult:
             root=session.command.directory or os.getcwd(),
             header=patch_header(study.machine, version=session.version),
         ),
-        files=emission.paths,
-        digests={path: digest_of(path) for path in emission.paths},
-        texts={path: emission.files[path][0] for path in emission.paths},
+        files=tuple(emission.files),
+        digests={path: digest_of(path) for path in emission.files},
+        texts={path: old for path, (old, _) in emission.files.items()},
         covered=emission.covered,
         not_covered=emission.not_covered,
         process_mib=_process_bytes(study, plan) / 2**20,
@@ -122,13 +122,26 @@ def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:
         return ()
 
 
-def emission_of(session: Session) -> Emission:
-    """Returns what the saved session's patch for training changes, in the source files as they are now."""
+def emission_of(session: Session, *, for_all: DatasetResult | None = None) -> Emission:
+    """Returns what the saved session's patch for training changes, in the source files as they are now.
+
+    Args:
+        session: the session.
+        for_all: another dataset for which it is changed, too, where no third one is made by the same calls.
+    """
     dataset, patch = session.datasets[0], session.patch
     covered = patch.covered_part(dataset.plan) if patch is not None and dataset.plan is not None else Plan("")
     shared = patch.shared if patch is not None else ()
     others = [other.pipeline for other in session.datasets if other is not dataset]
-    return emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in shared)
+    sharing = SharedCalls(dataset.pipeline, others)
+
+    def may_share(rewrite: Rewrite) -> bool:
+        names = {name for edit in rewrite.edits for name in named_operators(edit)}
+        made = [sharing.count_datasets(node) for node in dataset.pipeline if node.id in names]
+        both = for_all is not None and made and all(one == (2, (for_all.pipeline.name,)) for one in made)
+        return bool(both) or rewrite.key in shared
+
+    return emit(dataset.pipeline, covered, other_pipelines=others, may_share=may_share)
 
 
 def emission_for_validation(session: Session, validation: DatasetResult, plan: Plan, inherited: Plan) -> Emission:
@@ -142,10 +155,14 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
     """
     pipeline = apply_edits(validation.pipeline, inherited.edits)
     others = [other.pipeline for other in session.datasets if other is not validation]
-    switches = _switches(session, validation, plan)
+    first, switches = emission_of(session), _switches(session, validation, plan)
+    if switches and len(plan.rewrites) == len(switches) and not inherited.rewrites:
+        both = emission_of(session, for_all=validation)
+        if both.files != first.files:
+            return replace(both, covered=tuple(switches), not_covered=(), notes=())
     by_fit = validation.consumer == VALIDATION_DATA and validates_at(validation.file, validation.line)
     file = validation.file if by_fit else ""
-    return emit_more(emission_of(session), pipeline, plan, other_pipelines=others, switches=switches, validated_in=file)
+    return emit_more(first, pipeline, plan, other_pipelines=others, switches=switches, validated_in=file)
 
 
 def patch_for_validation_alone(study: Study, session: Session) -> PatchResult | None:

@@ -36,11 +36,12 @@ def measure_files(study: Study, profile: Profile) -> Profile:
     """
     runner, settings, source = study.runner, study.settings, study.subject.source
     named, node = runner.files, source_reads.reading_operator(source)
+    folders = {os.path.dirname(os.path.abspath(path)) for path in named.paths}
     use = FileUse(
         files=len(named.paths),
         bytes_total=sum(map(_size, named.paths)),
         complete=named.complete,
-        directory=_common_folder(named.paths),
+        directory=os.path.commonpath(folders) if folders else "",
         kinds=_kinds(named.paths),
         remote=tuple(scheme for scheme, _ in named.remote),
         remote_files=sum(count for _, count in named.remote),
@@ -56,7 +57,8 @@ def measure_files(study: Study, profile: Profile) -> Profile:
             if (use.files or node is not None) and _reading_may_limit(use, profile, node):
                 readers = tuple(SweepReader) if _storage_may_limit(use) else (SweepReader.SOURCE,)
                 use = _with_sweeps(study, use, profile, node, readers=readers, seconds=(1 - _OBSERVED) * seconds)
-            if use.has_many_small_files and any(map(_opens_one, source.pipeline)):
+            maps = (node.function for node in source.pipeline if node.op == "map")
+            if use.has_many_small_files and any(one is not None and one.reads_files for one in maps):
                 use = replace(use, small=files.compare(named.paths, folder=study.settings.out))
     return study.store_profile(replace(profile, files=use))
 
@@ -161,11 +163,6 @@ def _may_read(node: Node) -> bool:
     )
 
 
-def _opens_one(node: Node) -> bool:
-    """Whether this map opens a file for each element."""
-    return node.op == "map" and node.function is not None and node.function.reads_files
-
-
 def _rate(size: float | None, seconds: float | None) -> float | None:
     """Bytes per second; None where either is unknown."""
     return None if size is None or not seconds else size / seconds
@@ -176,13 +173,6 @@ def _size(path: str) -> int:
         return os.path.getsize(path)
     except OSError:
         return 0
-
-
-def _common_folder(paths: Sequence[str]) -> str:
-    try:
-        return os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
-    except ValueError:  # no paths
-        return ""
 
 
 def _kinds(paths: Sequence[str]) -> tuple[str, ...]:

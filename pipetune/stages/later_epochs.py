@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pipetune.capture import findings
+from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.pipeline import INFINITE
 from pipetune.core.profile import Profile, finding_at
 from pipetune.core.results import RunFailed, two_digits
@@ -24,6 +25,7 @@ _FIRST_EPOCH_SHARE, _FIRST_EPOCH_SECONDS = 0.5, 10.0
 filling takes less than these seconds: windows would complete the caches."""
 
 _LATER = "Later epochs read from the cache, and gain nothing from what is upstream of it."
+_BUILD_ONCE = "Build the dataset once, before the loop, or remove its cache and analyze the script again."
 
 
 def profile_training(study: Study) -> Profile:
@@ -42,25 +44,27 @@ def profile_training(study: Study) -> Profile:
         return take_profile(study)
     seconds = full.seconds
     profile = take_profile(study, cache_seconds=seconds)
-    share = _added_share(study, profile, seconds)
+    rebuilds = _is_rebuilt(study)
+    share = 1.0 if rebuilds else _added_share(study, profile, seconds)
     takes = f"which takes {'more than' if full.at_least else 'about'} {two_digits(seconds)} s"
+    if share is not None:
+        takes += ", again in each iteration of the loop" if rebuilds else f": {share:.0%} of the training"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
         study.journal.update(training=None)  # of later epochs
         _warn(
             study,
-            f"{takes}: {share:.0%} of the training. So this epoch was measured, and a gain holds for it alone.",
-            _LATER,
+            f"{takes}. So this epoch was measured, and a gain holds for it alone.",
+            _BUILD_ONCE if rebuilds else _LATER,
         )
         return take_profile(study)
     if share > _TOLD_SHARE if share is not None else seconds > _TOLD_SECONDS:
-        adds = f": {share:.0%} of the training" if share is not None else ""
-        _warn(
-            study,
-            f"{takes}{adds}. What was measured are the epochs after it.",
+        never = ", which this script does not have" if rebuilds else ""
+        hint = (
             "Nothing upstream of the cache runs in those epochs. If the same data is read in many runs, a cache in a "
-            "file is filled once.",
+            "file is filled once."
         )
+        _warn(study, f"{takes}. What was measured are the epochs after it{never}.", _BUILD_ONCE if rebuilds else hint)
     return profile
 
 
@@ -77,6 +81,16 @@ def _reads_full_caches(study: Study) -> bool:
     if _may_stay_incomplete(study, unknown):
         return False
     return not findings.leaves_caches_incomplete(subject.source, use, subject.other_datasets)
+
+
+def _is_rebuilt(study: Study) -> bool:
+    """Whether a loop of the script builds one of its caches in each iteration, which reads it once."""
+    pipeline, use = study.subject.source.pipeline, study.subject.use
+    rebuilt = rebuilt_operators(pipeline, rebuild_loops(study.subject.source, use), epochs=use.epochs)
+    return any(
+        cache.id in rebuilt and all(reader.op != "repeat" for reader in pipeline.downstream(cache.id))
+        for cache in pipeline.memory_caches
+    )
 
 
 def _may_stay_incomplete(study: Study, counts: Mapping[str, int]) -> bool:

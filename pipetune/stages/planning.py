@@ -50,12 +50,16 @@ class PlanningResult:
 def baselines_of(study: Study) -> dict[str, Plan]:
     """Returns the baselines of every gain; the one with AUTOTUNE everywhere is limited to the available cores."""
     pipeline, machine = study.subject.source.pipeline, study.machine
+    known = RuleContext(
+        pipeline,
+        cores=study.cores,
+        serial_cycle_length=machine.cores_affinity,
+        detected_cores=machine.cores_detected,
+    )
     return {
         "off": baselines.off_plan(pipeline),
         "defaults": Plan("defaults"),
-        "autotune": baselines.autotune_plan(
-            pipeline, machine.cores_affinity, cores=study.cores, detected_cores=machine.cores_detected
-        ),
+        "autotune": baselines.autotune_plan(known),
     }
 
 
@@ -230,7 +234,7 @@ def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:
         if not isinstance(edit, SetArgument) or edit.value == AUTOTUNE or edit.node not in context.pipeline:
             continue
         node = context.pipeline[edit.node]
-        by_passes = node.op == "map" and edit.name == "num_parallel_calls" and tensorflow_parallelizes(node, context)
+        by_passes = edit.name == "num_parallel_calls" and tensorflow_parallelizes(node, context)
         if node.argument(edit.name) == AUTOTUNE or by_passes:
             return True
     return False

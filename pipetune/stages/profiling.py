@@ -18,10 +18,9 @@ from pipetune.core.profile import (
     OperatorProfile,
     Profile,
 )
-from pipetune.core.results import Interval, Pause, Rate, RunFailed
+from pipetune.core.results import Interval, Pause, RunFailed
 from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
-from pipetune.lint.dataset_use import runs_python
 from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import Cost, DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
@@ -117,13 +116,7 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
     if journal.session.training is None:  # as measured before any trial, or why it was not
         real, bound = (None if one is None else 1000 * one for one in (consumer.real_seconds, consumer.bound_seconds))
         journal.update(training=TrainingResult(defaults_step_ms=real, bound_step_ms=bound, why=consumer.why))
-    rate = Rate(
-        examples_per_second=alone.examples_per_second,
-        batches_per_second=1 / alone.step_seconds,
-        cpu_us_per_example=alone.cpu_seconds_per_example * 1e6,
-        first_batch_seconds=profile.first_element_seconds,
-        peak_rss_mib=profile.peak_rss_mib,
-    )
+    rate = replace(alone.rate, first_batch_seconds=first_seconds, peak_rss_mib=profile.peak_rss_mib)
     return study.store_profile(profile, rates={"defaults": rate})
 
 
@@ -350,8 +343,7 @@ def watch_memory(study: Study, profile: Profile) -> Profile:
     """Returns the profile with the growth of memory; growth that does not stop becomes a finding.
 
     Steady growth is measured a second time, on a fresh iterator: growth that only fills a cache or the free lists of an
-    allocator has stopped by then. Nothing is measured where filling the script's own shuffle buffers takes longer than
-    there is time for.
+    allocator has stopped by then. Nothing is measured where there is no time to fill the script's own shuffle buffers.
     """
     journal, seconds = study.journal, study.time_plan.seconds_for(MEMORY_GROWTH)
     filling = profile.first_element_seconds or 0.0
@@ -386,7 +378,7 @@ def _growth(study: Study, seen: MemorySamples) -> MemoryGrowth | None:
 
 def finding(study: Study, found: MemoryGrowth) -> Finding:
     """Returns the finding about growing memory, at the Python function that may retain what it creates, if any."""
-    node = next(filter(runs_python, study.subject.source.pipeline), None)
+    node = next((one for one in study.subject.source.pipeline if one.runs_python), None)
     place = node.location if node is not None else None
     slope = found.bytes_per_element.median * (found.epoch_elements or 1000)
     per = "epoch" if found.epoch_elements else "1,000 elements"

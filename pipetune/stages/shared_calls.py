@@ -17,6 +17,7 @@ from pipetune.core.edits import Edit, Insert, Plan, ReplaceSource, Rewrite, Safe
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Interval, RunFailed
+from pipetune.core.time_plan import OTHER_DATASETS_SECONDS
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.measure.shuffles import cut_buffers
 from pipetune.pipelines import live
@@ -46,7 +47,7 @@ class SharedCallTrials:
         self._sharing = SharedCalls(self._pipeline, self.pipelines)
         self._plans: dict[int, Plan] = {}  # per other dataset, the rewrites accepted so far
         self._decisions: dict[str, bool] = {}
-        self._ends = time.perf_counter() + study.time_plan.seconds_for_other_datasets()
+        self._ends = time.perf_counter() + study.time_plan.of_sixty(OTHER_DATASETS_SECONDS)
         self.notes: list[str] = []
 
     @property

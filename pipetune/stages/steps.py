@@ -78,6 +78,6 @@ def _counted_ends(study: Study, steps: int) -> tuple[int, ...]:
     if not elements:
         return ()
     handed = study.subject.use.distributed_input
-    each = elements / (handed.handover().elements_per_step if handed is not None else 1)
+    each = elements / (handed.handover.elements_per_step if handed is not None else 1)
     ends = (math.floor(number * each + 1e-6) for number in range(1, math.ceil(steps / each)))
     return tuple(end for end in ends if 0 < end < steps)

@@ -29,6 +29,7 @@ from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
 from pipetune.measure.runner import LockstepRunner, TensorFlowRunner
+from pipetune.measure.shuffles import with_buffers
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 from pipetune.probes import annotation
@@ -174,8 +175,10 @@ class Study:
         )
         if examples is None:  # an element is read, for which its functions may draw from a generator of the script
             with self.runner.measuring():
-                dataset = self.subject.source.dataset
-                self.runner.examples_per_element = windows.examples_per_element(dataset, is_batched(pipeline))
+                batched = any(node.op in _BATCHING for node in pipeline)
+                sizes = {node.id: 1 for node in pipeline if node.op == "shuffle"}  # to fill a buffer may take long
+                dataset = with_buffers(self.subject.source, sizes).source.dataset
+                self.runner.examples_per_element = windows.examples_per_element(dataset, batched)
                 free_iterators()
 
     @property
@@ -198,7 +201,7 @@ class Study:
     def tunes_validation(self) -> bool:
         """Whether validation is studied if its input takes much of an epoch: the script trains on it in one process."""
         settings, handed = self.settings, self.subject.use.distributed_input
-        alone = self.team is None and (handed is None or handed.handover().workers == 1)
+        alone = self.team is None and (handed is None or handed.handover.workers == 1)
         alone = alone and not settings.parameter_servers
         requested = settings.trials and not settings.dataset
         validates = any(other.role == "validation" for _, other in self.subject.other_datasets)
@@ -279,16 +282,9 @@ def _seeded_by_user(node: Node) -> bool:
     return node.location is None or node.location.method == "shuffle"
 
 
-def is_batched(pipeline: Pipeline) -> bool:
-    """Whether the pipeline's elements are batches."""
-    return any(node.op in _BATCHING for node in pipeline)
-
-
 def examples_of_batches(pipeline: Pipeline) -> float | None:
     """Returns the batch size of a pipeline that passes its batches on as they are; None if only an element shows it."""
-    node = pipeline.output
-    while node.op in _PASSING_ON and len(node.inputs) == 1:
-        node = pipeline[node.inputs[0]]
+    node = pipeline.last_except(_PASSING_ON)
     size = node.argument("batch_size") if node.op in ("batch", "padded_batch") else None
     if not isinstance(size, int):
         return None

@@ -172,7 +172,7 @@ def _candidates(
     """Returns what is tried: `take` and `skip` before maps whose results they drop, and a cache; else parallel maps.
 
     There is no cache where the number of elements is unknown. If it may stand at several places, there is one list for
-    each, the best first; of these one is tried.
+    each, the best first; one alone where what moves excludes it, for source may have no form for that. One is tried.
 
     These rules need no profile, which would take longer than there is time for validation. Figures of validation are
     compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway.
@@ -212,10 +212,14 @@ def _candidates(
     repeats = replace(context, python_repeats=Consent.PYTHON_CACHE in settings.allow)
     cached = cache.cache_whole_passes(repeats, elements=elements, element_bytes=measured_bytes) if elements else []
     known = {one.key for one in inherited.rewrites}
-    found = []
-    for tried in [[*early, one] for one in filter(may_be_tried, cached)] or [early or parallel]:
-        found.append(list[Rewrite]())
+    caches = [[one] for one in cached if may_be_tried(one)]
+    together = [[*early, *one] for one in caches] if early else []
+    found = list[list[Rewrite]]()
+    for tried in [*together, *caches] or [early or parallel]:
+        chosen = list[Rewrite]()
         for one in tried:
-            if one.key not in known and not find_conflict(context, [*inherited.rewrites, *found[-1], one]):
-                found[-1].append(one)
+            if one.key not in known and not find_conflict(context, [*inherited.rewrites, *chosen, one]):
+                chosen.append(one)
+        if not any(all(one in other for one in chosen) for other in found):
+            found.append(chosen)
     return found

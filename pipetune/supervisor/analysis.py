@@ -195,8 +195,7 @@ class _Run:
         in_parallel = self._tasks is None and verification.fit_in_memory_together(
             self._session, processes=processes, free_gpu_mib=local_cluster.free_gpu_mib() if on_gpu else None
         )
-        if not in_parallel:
-            self._time_left.verification_takes_turns()
+        self._time_left.in_turn = not in_parallel
         found = verification.verify(
             self._session,
             ScriptStarter(

@@ -41,16 +41,12 @@ class TimeLeft:
     def __init__(self, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget, self._clock, self._begun = budget, clock, clock()
         self._first_step: float | None = None  # seconds from the start
-        self._verdict = ""
-        self._in_turn = False  # the two scripts of the verification run one after the other
+        self.verdict = ""  # once it is known
+        self.in_turn = False  # the two scripts of the verification run one after the other
         self._promising = False  # a plan is proven in the search, so that a patch will be verified
         self._verifying_since: float | None = None
         self._pairs = 0
         self._proven_since: float | None = None
-
-    def verdict(self, word: str) -> None:
-        """The verdict is known."""
-        self._verdict = word
 
     def seconds(self, phase: str, budget_left: float | None, *, promising: bool = False) -> float | None:
         """Returns the estimate while the worker measures; None before the first training step.
@@ -62,7 +58,7 @@ class TimeLeft:
         if self._first_step is None:
             self._first_step = self._clock() - self._begun
         self._promising = promising or self._promising
-        if self._verdict == Verdict.NOT_INPUT_BOUND.value:
+        if self.verdict == Verdict.NOT_INPUT_BOUND.value:
             return min(budget_left, AFTER_NO_SECONDS) + _REPORT
         verification = self._starts() + _AFTER_PROOF * self._budget
         if self._promising:  # a proven plan ends the search before its time
@@ -70,10 +66,6 @@ class TimeLeft:
         # Half of the runs have a patch to verify; the later it is, the fewer of those without a proven plan.
         chance = min(0.5, max(0.0, (budget_left / self._budget - 0.3) / 0.6))
         return budget_left + chance * verification + _REPORT
-
-    def verification_takes_turns(self) -> None:
-        """The two scripts of the verification cannot run at the same time."""
-        self._in_turn = True
 
     def verifying(self, *, pairs: int = 0, proven: bool = False) -> float:
         """Returns the estimate while the patch is verified, with so many pairs of windows so far."""
@@ -87,13 +79,13 @@ class TimeLeft:
         if self._proven_since is not None:
             return max(0.0, after - (now - self._proven_since)) + _REPORT
         measuring = _VERIFYING * self._budget
-        if self._pairs and not self._in_turn:
+        if self._pairs and not self.in_turn:
             return measuring * max(0, _PAIRS - self._pairs) / _PAIRS + after + _REPORT
         starting = max(0.0, self._starts() - (now - self._verifying_since))
         return starting + measuring + after + _REPORT
 
     def _starts(self) -> float:
-        return (_STARTS_IN_TURN if self._in_turn else _STARTS) * (self._first_step or 0.0)
+        return (_STARTS_IN_TURN if self.in_turn else _STARTS) * (self._first_step or 0.0)
 
 
 def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) -> None:
@@ -109,7 +101,7 @@ def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) ->
             screen.update(message.phase, doing, left)
         case VerdictKnown():
             if time_left is not None:
-                time_left.verdict(message.verdict)
+                time_left.verdict = message.verdict
             screen.verdict(message.verdict, message.sentence)
         case LogLine(text=text):
             screen.say(text)

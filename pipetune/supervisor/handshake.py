@@ -5,8 +5,7 @@ the file if the machines share the folder, and nobody else may read it. Each sid
 secret, which is never sent: a file left by an earlier run may name a port where another program listens now, and agents
 execute what the coordinator sends. Either all tasks connect, or each runs by itself.
 
-`multiprocessing.connection` authenticates as well, but without a time limit: a stranger that connects and sends nothing
-would block the coordinator.
+`multiprocessing.connection` has no time limit: a stranger that connects and sends nothing would block the coordinator.
 """
 
 from __future__ import annotations

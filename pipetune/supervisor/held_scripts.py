@@ -11,7 +11,6 @@ from pipetune.core.edits import Plan
 from pipetune.core.lockstep import (
     ConnectionLost,
     Inform,
-    MeasurePass,
     NoMoreRequests,
     PreparePipeline,
     RequestLink,
@@ -71,17 +70,14 @@ class HeldScript:
         if plan != self._prepared:
             self._request(PreparePipeline(Plan(plan)))
             self._prepared = plan
-        return self._window(order)
+        return self.window(order)
 
-    def measure_pass(self, order: MeasurePass) -> float:
-        """Returns the seconds of a pass over the validation data.
+    def window(self, order: StepRequest) -> Window:
+        """Returns a measured window of what is prepared, or for `MeasurePass` one pass over the validation data.
 
         Raises:
             RunFailed: it could not be measured.
         """
-        return self._window(order).wall_seconds
-
-    def _window(self, order: StepRequest) -> Window:
         answer = self._request(order)
         if answer.window is None:
             raise RunFailed(answer.why or "no window was measured")

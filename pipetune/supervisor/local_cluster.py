@@ -205,7 +205,7 @@ def local_workers(
                     command=command,
                     alone=False,
                     environment={
-                        cluster.TF_CONFIG: cluster.worker_tf_config(addresses, index),
+                        cluster.TF_CONFIG: cluster.tf_config({"worker": addresses}, "worker", index),
                         **gpu_environment(gpus, workers=workers, index=index),
                     },
                 )

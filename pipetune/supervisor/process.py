@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import psutil
 
@@ -95,12 +94,7 @@ def _descendants() -> list[psutil.Process]:
 
 
 def _set_subreaper(on: bool) -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0)
-    except (OSError, AttributeError):
-        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0)
 
 
 # -P: the user's folder is added to `sys.path` when the script runs, not before.
@@ -160,16 +154,29 @@ def worker(
             folder = Path(stack.enter_context(files.temporary_folder("job")))
             path = folder / "job.json"
             write_job(replace(job, message_descriptor=write_end), path)
+            variables = {**({} if attached else _SAME_ORDER), **os.environ, **(environment or {})}
             if job.undo:
-                environment = {**(environment or {}), UNDO_VARIABLE: job.undo}
+                variables[UNDO_VARIABLE] = job.undo
             if job.shares_gpu:
-                environment = {**(environment or {}), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+                variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
             if alone and not attached:  # an unsupervised script manages its own children
                 stack.enter_context(orphans_adopted())
             orders = (job.request_descriptor,) if job.request_descriptor >= 0 else ()
             handed_down = (write_end, *orders, *(job.lockstep_role.link_descriptors if job.lockstep_role else ()))
-            with _output(log) as output:
-                process = _start([*command, str(path)], job, output, handed_down, environment, attached=attached)
+            with log.open("ab") if isinstance(log, Path) else contextlib.nullcontext(log) as output:
+                try:
+                    process = subprocess.Popen(
+                        [*command, str(path)],
+                        stdin=None if attached else subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=None if output is None else subprocess.STDOUT,
+                        pass_fds=handed_down,
+                        cwd=job.directory or None,
+                        env=variables,
+                        start_new_session=not attached,
+                    )
+                except OSError as error:
+                    raise PipetuneError(f"The worker process cannot be started: {error}.", exit_code=1) from error
         finally:
             os.close(write_end)  # now only the worker holds it: end of file once it has exited
         ended_read, ended_write = os.pipe()
@@ -184,39 +191,6 @@ def worker(
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 """The order of a set of strings is then the same in every worker, and so are classes or files that a script puts into
 one. A user's own value stays."""
-
-
-def _start(
-    command: Sequence[str],
-    job: Job,
-    output: IO[bytes] | int | None,
-    handed_down: tuple[int, ...],
-    environment: Mapping[str, str] | None,
-    *,
-    attached: bool,
-) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=None if attached else subprocess.DEVNULL,
-            stdout=output,
-            stderr=None if output is None else subprocess.STDOUT,
-            pass_fds=handed_down,
-            cwd=job.directory or None,
-            env={**({} if attached else _SAME_ORDER), **os.environ, **(environment or {})},
-            start_new_session=not attached,
-        )
-    except OSError as error:
-        raise PipetuneError(f"The worker process cannot be started: {error}.", exit_code=1) from error
-
-
-@contextlib.contextmanager
-def _output(log: Path | int | None) -> Iterator[IO[bytes] | int | None]:
-    if not isinstance(log, Path):
-        yield log
-        return
-    with log.open("ab") as stream:
-        yield stream
 
 
 def _wait(process: subprocess.Popen[bytes], ended: int) -> None:

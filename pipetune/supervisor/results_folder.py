@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -206,7 +205,23 @@ class ResultsFolder:
         """
         with self.locked():
             self._convert_legacy_files()
-            return self._publish(run)
+            names = {entry.name for entry in run.iterdir() if entry.is_file() and not entry.name.startswith(".")}
+            own = self._published_names()
+            unknown = {name for name in names - own if os.path.lexists(self.path / name)}
+            names -= unknown
+            try:
+                for name in names:
+                    if not self._is_link(name):
+                        _link(f"{LATEST_LINK}/{name}", self.path / name)
+                self._link_latest(run)
+                copied = False
+            except OSError:  # no links on this file system, or the user has a file, folder or link `latest`
+                self._copy(run, names, own)
+                copied = True
+            for name in own - names:
+                (self.path / name).unlink(missing_ok=True)
+            self._note_copies(names if copied else set())
+            return tuple(sorted(unknown))
 
     def unpublish(self) -> None:
         """Shows no session until a run is shown again; the run's own copy of it stays."""
@@ -229,25 +244,6 @@ class ResultsFolder:
         ]
         return max(later)[1] if later else None
 
-    def _publish(self, run: Path) -> tuple[str, ...]:
-        names = {entry.name for entry in run.iterdir() if entry.is_file() and not entry.name.startswith(".")}
-        own = self._published_names()
-        unknown = {name for name in names - own if os.path.lexists(self.path / name)}
-        names -= unknown
-        try:
-            for name in names:
-                if not self._is_link(name):
-                    _link(f"{LATEST_LINK}/{name}", self.path / name)
-            self._link_latest(run)
-            copied = False
-        except OSError:  # no links on this file system, or the user has a file, folder or link `latest`
-            self._copy(run, names, own)
-            copied = True
-        for name in own - names:
-            (self.path / name).unlink(missing_ok=True)
-        self._note_copies(names if copied else set())
-        return tuple(sorted(unknown))
-
     def _copy(self, run: Path, names: set[str], own: set[str]) -> None:
         self._note_copies(names | own)
         for name in sorted(names, key=lambda name: name == SESSION_FILE):
@@ -262,7 +258,7 @@ class ResultsFolder:
         """Makes `latest` a link to the run; raises OSError if the user has something of this name."""
         latest = self.path / LATEST_LINK
         if os.path.lexists(latest) and not self._has_latest_link:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(latest))
+            raise FileExistsError(latest)
         _link(f"{RUNS}/{run.name}", latest)
 
     @property

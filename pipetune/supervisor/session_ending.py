@@ -89,8 +89,9 @@ def with_verification(session: Session, found: Verification) -> Session:
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=dataset.rates["defaults"].peak_rss_mib)
     patch = replace(patch, verified=True, verification=f"{checked}{proof.why}")
     session = replace(session, patch=patch, training=proof.training or session.training)
-    return _with_dataset(
+    return _with_result(
         session,
+        session.main_dataset,
         rates=rates,
         gains=proof.gains(dataset.plan, dataset.gains),
         input_speedup=proof.input_speedup,
@@ -154,7 +155,9 @@ def _with_candidate(session: Session, before: Session, proof: Confirmation | Non
     if proof is None or dataset is None or dataset.plan is None or patch is None or session.plan is not None:
         return session
     candidate = proof.candidate(patch.covered_part(dataset.plan), dataset.comparison)
-    return _with_dataset(session, candidate=replace(candidate, patch=patch)) if candidate is not None else session
+    if candidate is None:
+        return session
+    return _with_result(session, session.main_dataset, candidate=replace(candidate, patch=patch))
 
 
 def interrupted_before_proof(session: Session) -> Session:
@@ -170,7 +173,8 @@ def interrupted_before_proof(session: Session) -> Session:
     gain, unit = trials[-1].gain, trials[-1].unit
     assert gain is not None
     covered = patch.covered_part(dataset.plan)
-    return _with_dataset(after, candidate=Candidate(covered, gain, _ACCEPTED, unit, why, dataset.comparison, patch))
+    candidate = Candidate(covered, gain, _ACCEPTED, unit, why, dataset.comparison, patch)
+    return _with_result(after, after.main_dataset, candidate=candidate)
 
 
 def without_patch(session: Session, why: str, *, verified: bool | None = False) -> Session:
@@ -200,8 +204,9 @@ def without_patch(session: Session, why: str, *, verified: bool | None = False) 
         training = replace(training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=why)
     session = replace(session, patch=patch, training=training)
     changes: dict[str, Any] = {} if stays else {"plan": None, "tuned": None, "predicted": None, "what_if": ()}
-    return _with_dataset(
+    return _with_result(
         session,
+        session.main_dataset,
         rates={name: rate for name, rate in dataset.rates.items() if name != "tuned"},
         input_speedup=None,
         input_speedup_over_autotune=None,
@@ -210,11 +215,6 @@ def without_patch(session: Session, why: str, *, verified: bool | None = False) 
         offered=tuple(replace(one, gain=None, why=_GAIN_WITHHELD if one.gain else one.why) for one in dataset.offered),
         **changes,
     )
-
-
-def _with_dataset(session: Session, **changes: Any) -> Session:
-    """The session with these fields of its tuned dataset replaced."""
-    return _with_result(session, session.main_dataset, **changes)
 
 
 def _with_result(session: Session, result: DatasetResult | None, **changes: Any) -> Session:

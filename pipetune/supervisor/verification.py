@@ -21,7 +21,7 @@ from pipetune.core.lockstep import MeasureInput, MeasurePass, MeasureTraining, S
 from pipetune.core.results import Interval, Outcome, Pause, Rate, RunFailed, Trial, Window
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import SLOW_START_SECONDS, VALIDATION_PAIRS, Part, TimePlan
+from pipetune.core.time_plan import INFORMATION_WITH_PATCH, SLOW_START_SECONDS, VALIDATION_PAIRS, Part, TimePlan
 from pipetune.search.confirmation import AUTOTUNE, Confirmation, confirm
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 from pipetune.supervisor.held_scripts import ORIGINAL, HeldScript, ScriptEnded, ScriptStarter
@@ -384,7 +384,7 @@ class _ScriptPair:
         self._on_progress(f"one pass over {result.pipeline.name}: {script.name}")
         limit = max(1.0, self._pass_seconds)
         try:
-            seconds = script.measure_pass(MeasurePass(result.cost.epoch_elements or 1, limit))
+            seconds = script.window(MeasurePass(result.cost.epoch_elements or 1, limit)).wall_seconds
         except RunFailed as problem:
             self._pass_problem = str(problem)
         except ScriptEnded as stopped:
@@ -432,7 +432,7 @@ class _ScriptPair:
                 bound_step_seconds=None if bound is None else bound / 1000,
                 notify=self._notify,
                 visit=visit,
-                beside_seconds=time_plan.seconds_with_patch(),
+                beside_seconds=time_plan.of_sixty(INFORMATION_WITH_PATCH),
             )
         elif visit is not None:
             for plan in (self._plan, ORIGINAL, ORIGINAL, self._plan):
@@ -445,7 +445,7 @@ class _ScriptPair:
             comparison=arrived.checked,
             confirmation=proof,
             peak_rss_mib=arrived.peak_rss_mib,
-            rate=_rate(arrived.window),
+            rate=arrived.window.rate if arrived.window is not None else None,
             interrupted_worker=self._interrupted,
             seconds_after_proof=after_proof,
             validation=validation,
@@ -479,14 +479,3 @@ class _ScriptPair:
         if event == "proven":
             self._proven_at = time.monotonic()
             self._on_progress(f"proven {details['median']:.2f}x; measuring AUTOTUNE for comparison", proven=True)
-
-
-def _rate(window: Window | None) -> Rate | None:
-    if window is None:
-        return None
-    return Rate(
-        examples_per_second=window.examples_per_second,
-        batches_per_second=1 / window.step_seconds,
-        cpu_us_per_example=window.cpu_seconds_per_example * 1e6,
-        first_batch_seconds=window.first_seconds,
-    )

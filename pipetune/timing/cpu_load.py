@@ -117,8 +117,8 @@ class LoadMeter:
 
 
 def available_cores() -> frozenset[int]:
-    """Returns the indices of the cores that this process may run on; empty if the system does not tell."""
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+    """Returns the indices of the cores that this process may run on."""
+    return frozenset(os.sched_getaffinity(0))
 
 
 def core_seconds(cores: frozenset[int], proc: Path = _PROC) -> tuple[float, float] | None:
@@ -149,8 +149,6 @@ def has_children() -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    except (AttributeError, OSError):  # a system without waitid
-        return True
     return True
 
 

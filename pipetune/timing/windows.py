@@ -20,7 +20,7 @@ from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.timing.cpu_load import available_cores, core_seconds, has_children
-from pipetune.timing.iterators import free_iterators
+from pipetune.timing.iterators import free_iterators, iterating
 
 
 def waits_for_other_libraries() -> list[Callable[[], object]]:
@@ -81,7 +81,7 @@ class WindowTimer:
         self.others_seconds: float | None = None  # that the cores ran other processes; None: unknown, or its children
         self._traced_seconds = tensorflow_private.tracing_seconds()
         self._cores = available_cores()
-        self.cores = len(self._cores) or None  # how many the process may run on; None: unknown
+        self.cores = len(self._cores)  # how many the process may run on
         self._used = core_seconds(self._cores)
         self._cpu_start, self.start = time.process_time(), time.perf_counter()
 
@@ -202,11 +202,8 @@ def is_readable(variable: Any) -> bool:
 
 def _values(produced: Any) -> Iterator[Any]:
     """Yields the leaves of what a step returned; plain containers are opened, objects of any library are kept whole."""
-    if isinstance(produced, Mapping):
-        for value in produced.values():
-            yield from _values(value)
-    elif isinstance(produced, tuple | list):
-        for value in produced:
+    if isinstance(produced, Mapping | tuple | list):
+        for value in produced.values() if isinstance(produced, Mapping) else produced:
             yield from _values(value)
     elif isinstance(produced, tf.RaggedTensor | tf.SparseTensor):
         yield from tf.nest.flatten(produced, expand_composites=True)
@@ -275,35 +272,28 @@ def input_window(
         RunFailed: the pipeline raised, or is empty. The cause is the user's own exception.
     """
     free_iterators()
-    iterator: Any = None
-    arrivals = array("d")
+    arrivals, started = array("d"), time.perf_counter()
+    with as_run_failed(), iterating(repeat_forever(dataset)) as iterator:
 
-    def take() -> None:
-        for _ in range(parts):
-            next(iterator)
-        arrivals.append(time.perf_counter())
+        def take() -> None:
+            for _ in range(parts):
+                next(iterator)
+            arrivals.append(time.perf_counter())
 
-    try:
-        with as_run_failed():
-            started = time.perf_counter()
-            iterator = iter(repeat_forever(dataset))
-            try:
-                take()
-            except StopIteration:
-                raise RunFailed("The dataset is empty.") from None
-            on_poll(iterator)
-            _warm_up(take, warmup_seconds)
-            standing = _settle_parameters(iterator, take, settle_seconds, on_poll)
-            _warm_up(take, _DRAIN_SECONDS)
-            window = _measure(take, arrivals, seconds, examples_per_element, arrivals[0] - started, epoch_elements)
-            after = tuned_parameters(iterator)
-            converged = after is None or standing == after
-            on_poll(iterator)
-            on_end(iterator)
-            return replace(window, converged=converged, pause=find_pause(arrivals))
-    finally:
-        iterator = None
-        free_iterators()
+        try:
+            take()
+        except StopIteration:
+            raise RunFailed("The dataset is empty.") from None
+        on_poll(iterator)
+        _warm_up(take, warmup_seconds)
+        standing = _settle_parameters(iterator, take, settle_seconds, on_poll)
+        _warm_up(take, _DRAIN_SECONDS)
+        window = _measure(take, arrivals, seconds, examples_per_element, arrivals[0] - started, epoch_elements)
+        after = tuned_parameters(iterator)
+        converged = after is None or standing == after
+        on_poll(iterator)
+        on_end(iterator)
+        return replace(window, converged=converged, pause=find_pause(arrivals))
 
 
 def repeat_forever(dataset: Any) -> Any:
@@ -382,6 +372,15 @@ def find_pause(times: Sequence[float]) -> Pause | None:
     if len(pauses) > 1:  # the first one comes sooner where a shuffle buffer is filled before
         return Pause(int(np.median(np.diff(pauses))), length)
     return Pause(int(pauses[0]) + 1, length) if length > _SHORTEST_ONLY_PAUSE_SECONDS else None
+
+
+def consume(iterator: Iterator[Any], seconds: float, *, fewest: int = 1) -> int:
+    """Takes elements for so many seconds, and at least the fewest; returns how many."""
+    count, end = 0, time.perf_counter() + seconds
+    while count < fewest or time.perf_counter() < end:
+        next(iterator)
+        count += 1
+    return count
 
 
 def _warm_up(take: Callable[[], Any], seconds: float) -> None:

@@ -83,16 +83,17 @@ def analyze(job: Job, writer: MessageWriter) -> int:
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: ObservedScript) -> int:
         journal.time_plan.begin()
         seconds = time.monotonic() - started
-        slow_start = consumption.describe_start(seconds, seen.uses)
+        certain = consumer.kind != "loop" or bool(use.training_sign or job.settings.dataset or job.lockstep_role)
+        slow_start = consumption.describe_start(seconds, seen.uses, certain=certain)
         if job.attempt == 1:
             writer.send(LogLine(f"{consumption.describe_training(use, seen.uses)} {slow_start}".rstrip()))
         if slow_start:
             journal.add_notes(slow_start)
-        if consumer.kind == "loop" and not (use.training_sign or job.settings.dataset or job.lockstep_role):
+        if not certain:
             journal.add_notes(_NO_SIGN)
         journal.update(seconds={"capture": round(seconds, 3)})
         with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen) as study:
-            handover = use.distributed_input.handover() if use.distributed_input else None
+            handover = use.distributed_input.handover if use.distributed_input else None
             note = lockstep.parameter_server_note(job.settings, handover, cores=study.cores)
             if note:
                 journal.add_notes(note)
@@ -121,25 +122,14 @@ class PipeListener(Listener):
         self._writer = writer
         self._saved = 0.0
 
-    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
-        """Sends the current state.
-
-        Args:
-            phase: the phase of the analysis.
-            doing: the current activity.
-            best: the best gain so far, in words; "" if there is none.
-            elapsed: seconds since the analysis started.
-            left: seconds of the budget left; None if no budget is running.
-        """
-        self._writer.send(messages.Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
+    def progress(self, phase: str, doing: str, *, best: str, left: float | None) -> None:
+        self._writer.send(messages.Progress(phase, doing, best=best, left_seconds=left))
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
-        """Sends the verdict."""
         # The findings are in the summary; sent here too, each would be on the screen twice.
         self._writer.send(messages.VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
 
     def bottleneck(self, sentence: str) -> None:
-        """Sends the sentence about the bottleneck."""
         self._writer.send(LogLine(sentence))
 
     def saved(self, session: Session) -> None:
@@ -150,9 +140,7 @@ class PipeListener(Listener):
             self._writer.send(SessionSaved(session))
 
     def trial_started(self, key: str) -> None:
-        """Sends that a trial of the plan `key` has started."""
         self._writer.send(messages.TrialStarted(key))
 
     def trial_ended(self, key: str) -> None:
-        """Sends that the trial of the plan `key` has ended."""
         self._writer.send(messages.TrialEnded(key))

@@ -17,7 +17,7 @@ from pipetune.core.cluster import LockstepRole
 from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam, RequestLink
-from pipetune.core.messages import AnalysisFailed, Job, LockstepLost, MessageWriter, Progress, ScriptFailed
+from pipetune.core.messages import AnalysisFailed, Job, LockstepLost, MessageWriter, Progress
 from pipetune.core.session import Session
 from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
@@ -44,22 +44,15 @@ def open_team(task: LockstepRole | None, writer: MessageWriter) -> Iterator[Lock
         team.dismiss()
 
 
-def checked_team(
-    task: LockstepRole | None, team: LockstepTeam | None, use: consumption.Consumption
-) -> LockstepTeam | None:
+def require_team(task: LockstepRole, team: LockstepTeam, use: consumption.Consumption) -> None:
     """Checks that the script trains in several processes, as it was started.
-
-    Returns:
-        The team, at least to measure the inputs of its workers; None if this process was started alone.
 
     Raises:
         PipetuneError: several processes were started for a script that does not train in several.
     """
-    if task is None or team is None:
-        return None
     if task.existing_cluster or _trains_in_team(team, use):  # an existing cluster need not train in lockstep
-        return team
-    facts = use.distributed_input.handover() if use.distributed_input is not None else None
+        return
+    facts = use.distributed_input.handover if use.distributed_input is not None else None
     if facts is not None and facts.how == COORDINATOR:
         raise PipetuneError(
             f"{len(team)} workers were started, but the script trains under {facts.strategy}, with a coordinator.",
@@ -138,31 +131,19 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
     writer.send(Progress("capture", "running the script"))
     journal = undo.open_journal(job.undo)
     file_events.set_journal(journal)
-    patches = Patches()
-    native_writers.watch(patches)
-    if journal is not None:
-        journal.confirm_training(journal.begin_generation())
-    protection.disable_saving(lambda _name: None)
-    try:
+    with Patches() as patches:
+        native_writers.watch(patches)
+        if journal is not None:
+            journal.confirm_training(journal.begin_generation())
+        protection.disable_saving(lambda _name: None)
         with repeatable(until=lambda: True):  # nothing says here where training begins
-            script.run(job)
-    except SystemExit as leaving:
-        exited = script.failed_exit(leaving)
-        if exited is not None:
-            writer.send(exited)
-            return 3
-    except PipetuneError:
-        raise
-    except BaseException as error:
-        writer.send(ScriptFailed(script.user_traceback(error)))
-        return 3
-    finally:
-        patches.undo_all()
-    hint = (
-        "As a worker or parameter server (see TF_CONFIG), it has to wait in tf.distribute.Server(...).join() for "
-        "requests from the chief."
-    )
-    writer.send(AnalysisFailed("The script ended, but it should serve the chief.", hint, 3))
+            reached_its_end = script.run_to_end(job, writer)
+    if reached_its_end:
+        hint = (
+            "As a worker or parameter server (see TF_CONFIG), it has to wait in tf.distribute.Server(...).join() for "
+            "requests from the chief."
+        )
+        writer.send(AnalysisFailed("The script ended, but it should serve the chief.", hint, 3))
     return 3
 
 

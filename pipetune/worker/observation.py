@@ -77,7 +77,7 @@ class ObservedRun:
         if self._journal is not None:
             self._journal.on_write = self._script.written_files.add
         self._files = protection.FileProtection(self._journal)
-        self._exit_handlers = pending_cleanup.ExitHandlers()
+        self._exit_handlers: pending_cleanup.ExitHandlers  # from `run` on
         self._loop_left = False  # the script has left its loop
         self._leave_lock = threading.Lock()
         self.code: int | None = None
@@ -91,7 +91,7 @@ class ObservedRun:
         self._stop_signals.install()
         with call_sites.Recorder(), hooks.installed(self._script):
             native_writers.watch(self._script.patches)
-            self._exit_handlers.watch(self._script.patches)
+            self._exit_handlers = pending_cleanup.ExitHandlers(self._script.patches)
             ended = self._run_script()
             if self._thread is not None:
                 self._leave_loop(ended)

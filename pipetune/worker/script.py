@@ -85,6 +85,26 @@ def failed_exit(leaving: SystemExit) -> ScriptExited | None:
     return ScriptExited(int(code)) if isinstance(code, int) else ScriptExited(1, str(code))  # True is no JSON number
 
 
+def run_to_end(job: Job, writer: MessageWriter) -> bool:
+    """Runs the script to its end; returns whether it neither raised nor exited with an error, which else is sent.
+
+    Raises:
+        PipetuneError: pipetune itself cannot go on, as where the script cannot be read.
+    """
+    exited: ScriptExited | ScriptFailed | None = None
+    try:
+        run(job)
+    except SystemExit as leaving:
+        exited = failed_exit(leaving)
+    except PipetuneError:
+        raise
+    except BaseException as error:
+        exited = ScriptFailed(user_traceback(error))
+    if exited is not None:
+        writer.send(exited)
+    return exited is None
+
+
 def _compile(path: str, overlay: Mapping[str, str], compiler: Compile) -> types.CodeType:
     try:
         source: str | bytes = overlay[path] if path in overlay else Path(path).read_bytes()
@@ -141,20 +161,10 @@ def run_with_plan(job: Job, writer: MessageWriter) -> int:
         before = plan.machine.cores_granted
         writer.send(LogLine(f"The plan was measured on {before:g} cores; {cores:g} are available here."))
     applier = Applier(plan, lambda name: writer.send(LogLine(f"The plan is applied to {name}.")))
-    patches = Patches()
-    substitute(applier, patches)
-    try:
-        run(job)
-    except SystemExit as leaving:
-        exited = failed_exit(leaving)
-        if exited is not None:
-            writer.send(exited)
+    with Patches() as patches:
+        substitute(applier, patches)
+        if not run_to_end(job, writer):
             return 3
-    except BaseException as error:
-        writer.send(ScriptFailed(user_traceback(error)))
-        return 3
-    finally:
-        patches.undo_all()
     if not applier.applied:
         if applier.nearest is not None:
             nearest, source = applier.nearest

@@ -50,9 +50,9 @@ def open_study(
     source = replay.read(use.dataset, name=use.name)
     if not source.pipeline.nodes:
         raise PipetuneError("No operator of the dataset can be read.", exit_code=4)
-    with lockstep.open_team(job.lockstep_role, writer) as started_with:
-        team = lockstep.checked_team(job.lockstep_role, started_with, use)
-        if team is not None:
+    with lockstep.open_team(job.lockstep_role, writer) as team:
+        if team is not None and job.lockstep_role is not None:
+            lockstep.require_team(job.lockstep_role, team, use)
             consumer = lockstep.consumer_of(team, use, source, consumer)
         others = other_pipelines(script.uses, use)
         known = measured.machine.believed if measured is not None and measured.machine is not None else None

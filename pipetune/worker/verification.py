@@ -13,7 +13,7 @@ from pipetune import workflow
 from pipetune.capture import consumption
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import session_file
-from pipetune.core.edits import Edit, Plan, Remove, ReplaceSource, apply_edits, inserted_caches
+from pipetune.core.edits import Edit, Plan, Remove, ReplaceFunction, ReplaceSource, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.lockstep import Inform, RequestLink, RunToFirstStep, StepReply
@@ -182,9 +182,10 @@ def _with_validation(
         return None, replace(answer, validation_why=f"The script builds no {result.pipeline.name} any more.")
     (source,), edits = (named or built), result.plan.edits if job.patched else ()
     expected = apply_edits(result.pipeline, edits)
-    # The functions that gather rows hold arrays: those of training are what the plan has.
-    gathering = {edit.gather for edit in edits if isinstance(edit, ReplaceSource)}
-    different = first_difference(source.pipeline, expected, functions_differ=gathering)
+    # The plan has the functions of training: those that gather rows hold its arrays, others the size of its batches.
+    of_training = {edit.gather for edit in edits if isinstance(edit, ReplaceSource)}
+    of_training |= {edit.node for edit in edits if isinstance(edit, ReplaceFunction)}
+    different = first_difference(source.pipeline, expected, functions_differ=of_training)
     if different:
         why = f"The script builds another {result.pipeline.name} than expected: {different}."
         return None, replace(answer, validation_why=why)

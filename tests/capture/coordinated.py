@@ -137,7 +137,7 @@ def served() -> Iterator[Answer]:
     consumer, use, handed = found.consumer, found.use, found.use.distributed_input
     assert isinstance(consumer, CoordinatorConsumer) and handed is not None
     yield "restored: steps were taken to see whether they can be", int(TAKEN), 5
-    said = [use.role, use.consumer_call, handed.handover().workers, consumer.description]
+    said = [use.role, use.consumer_call, handed.handover.workers, consumer.description]
     scheduled = "ClusterCoordinator.schedule"
     yield "described", said, ["training", scheduled, 2, f"{scheduled}, on 2 workers"]
     steps, calls, total = window(consumer, Dataset.from_tensors(tf.fill([4], tf.constant(1, tf.int64))))
@@ -231,7 +231,7 @@ def replaced() -> Iterator[Answer]:
         try:
             iterator = iter(COORDINATOR.create_per_worker_dataset(given if name != "distributed" else given()))
         finally:
-            patches.undo_all()
+            patches.close()
         SUM.assign(0)
         for _ in range(8):  # more than the original dataset has
             COORDINATOR.schedule(one, args=(iterator,))

@@ -29,3 +29,5 @@ def test_a_slow_start_is_told_with_its_causes() -> None:
         "The first training step came after 42 s: 30 s in adapt over words at train.py:9, 12 s outside datasets."
     )
     assert describe_start(42.0, [training]) == ("The first training step came after 42 s.")
+    unsure = describe_start(42.0, [training], certain=False)
+    assert unsure == "Nothing else trained, and measuring began after 42 s."

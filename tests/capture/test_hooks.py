@@ -544,7 +544,7 @@ def test_server_join_is_refused_in_lockstep(monkeypatch: pytest.MonkeyPatch, ind
     served: list[Any] = []
     monkeypatch.setattr(tf.distribute.Server, "join", served.append)
     if index is not None:
-        monkeypatch.setenv("TF_CONFIG", cluster.worker_tf_config(["a:1", "b:1"], index))
+        monkeypatch.setenv("TF_CONFIG", cluster.tf_config({"worker": ["a:1", "b:1"]}, "worker", index))
     with hooks.installed(ObservedScript(lambda *_: None, lockstep=index is not None)):
         if index == 0:
             with pytest.raises(PipetuneError, match="instead of training") as refused:

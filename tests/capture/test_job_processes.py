@@ -101,13 +101,13 @@ def test_handover_of_an_unavailable_strategy_uses_its_class_name() -> None:
 
     dataset = tf.data.Dataset.range(64).batch(32)
     handed = distributed_input.DistributedInput(TPUStrategy(), dataset, None, FUNCTION)
-    assert handed.handover() == InputDistribution("TPUStrategy", 8, FUNCTION, batch=32)
+    assert handed.handover == InputDistribution("TPUStrategy", 8, FUNCTION, batch=32)
 
 
 def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
     taken = strategy({"worker": ["a:1", "b:1"]}, replicas=4)
     handed = distributed_input.DistributedInput(taken, tf.data.Dataset.range(64).batch(32), None, FUNCTION)
-    assert handed.handover().replicas_per_worker == handed.handover().elements_per_step == 2
+    assert handed.handover.replicas_per_worker == handed.handover.elements_per_step == 2
     assert job_processes.switching_obstacle(handed).startswith("2 processes train in lockstep under SimpleNamespace")
 
 

@@ -69,14 +69,14 @@ def test_atexit_handlers_are_counted(tmp_path: Path) -> None:
 def test_atexit_handlers_of_libraries_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[Any] = []
     monkeypatch.setattr(atexit, "register", lambda function, *_args, **_kwargs: registered.append(function) or function)
-    handlers, patches = pending_cleanup.ExitHandlers(), Patches()
-    handlers.watch(patches)
+    patches = Patches()
+    handlers = pending_cleanup.ExitHandlers(patches)
 
     @atexit.register
     def save() -> None: ...
 
     library = compile("import atexit\natexit.register(print)", f"{Path(pytest.__file__).parent}/some.py", "exec")
     exec(library, {})
-    patches.undo_all()
+    patches.close()
     atexit.register(print)
     assert registered == [save, print, print] and handlers.count == 1

@@ -90,7 +90,7 @@ def test_distributed_loop_is_served_windows_through_its_strategy(loop: str, coun
     assert found.stopped and found.consumer.kind == "loop" and found.use.role == "training"
     assert found.seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
     assert [window.steps for window in found.windows] == [4, 4] and found.use.distributed_input is not None
-    facts = found.use.distributed_input.handover()
+    facts = found.use.distributed_input.handover
     how = DATASET if hand == HANDED else FUNCTION
     assert (facts.strategy, facts.replicas, facts.how) == (type(strategy).__name__, 1, how)
     assert facts.shares == () and facts.elements_per_step == 1
@@ -151,7 +151,7 @@ def test_fit_under_a_strategy_trains_on_variants(library: str, distributed: bool
     assert found.stopped and isinstance(found.consumer, FitConsumer)
     assert found.roles == {"train": "training", "check": "validation"}
     taken_by = found.use.distributed_input
-    assert taken_by is not None and taken_by.handover().strategy == "MirroredStrategy"
+    assert taken_by is not None and taken_by.handover.strategy == "MirroredStrategy"
     assert taken_by.how == (DATASET if distributed else FIT)
     window = found.consumer.window(pairs(), steps=3, warmup=1)
     assert window.steps == 3 and int(taken[0].optimizer.iterations.numpy()) == 1 + 3 + 1
@@ -191,7 +191,7 @@ def test_substituted_dataset_is_consumed_after_every_handover(hand: Any) -> None
         assert [int(element) for element in hand(train)] == [100, 101]
         assert [int(element) for element in hand(Dataset.range(1))] == [0]
     finally:
-        patches.undo_all()
+        patches.close()
     assert [int(element) for element in hand(train)] == [0, 1, 2]
 
 
@@ -219,7 +219,7 @@ def test_function_that_iterates_a_dataset_gets_its_substitute(hand: Any, capture
         assert int(total(tf.constant(0) if captured else data)) == 100 + 101 + 7
         assert int(total(tf.constant(0) if captured else data)) == 100 + 101 + 7
     finally:
-        patches.undo_all()
+        patches.close()
 
 
 def test_service_dataset_has_the_service_title() -> None:

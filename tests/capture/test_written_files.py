@@ -28,7 +28,7 @@ def journal(tmp_path: Path) -> Iterator[undo.UndoJournal]:
     file_events.set_journal(journal)
     native_writers.watch(patches)
     yield journal
-    patches.undo_all()
+    patches.close()
     file_events.set_journal(None)
 
 

@@ -57,7 +57,7 @@ def from_function(dataset: Any, options: Any = None) -> distributed_input.Distri
 
 
 def shares(dataset: Any) -> Any:
-    facts = handed(dataset).handover()
+    facts = handed(dataset).handover
     return [facts.batch, list(facts.shares), facts.by_own_size, facts.prefetched]
 
 
@@ -209,7 +209,7 @@ def answers() -> Iterator[tuple[str, Any, Any]]:
     yield "shares behind a map", shares(dealt.map(plus_one)), [None, [0, 0], True, 2]
     yield "odd shares, by its own size", shares(odd), [5, [3, 2], True, 2]
     yield "odd shares", shares(not_sharded(odd)), [5, [3, 2], False, 2]
-    function = from_function(Dataset.range(9).batch(3)).handover()
+    function = from_function(Dataset.range(9).batch(3)).handover
     yield "of a function", [function.batch, list(function.shares), function.elements_per_step], [3, [], 2]
     # whether a plan divides its batches in the same way
     yield "same", checks(dealt, dealt.prefetch(2)), [True]
@@ -244,7 +244,7 @@ def answers() -> Iterator[tuple[str, Any, Any]]:
     yield "obstacle", "called once per replica" in obstacle(from_function(rows, per_replica_options())), True
     alone = tf.distribute.MultiWorkerMirroredStrategy()  # its one process can be given other data
     taken = distributed_input.DistributedInput(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
-    found = [taken.handover().strategy, taken.handover().replicas, obstacle(taken)]
+    found = [taken.handover.strategy, taken.handover.replicas, obstacle(taken)]
     yield "one worker", found, ["MultiWorkerMirroredStrategy", 1, ""]
     before, changed, after, distributed_ones = put_back()
     yield "restored", [before, after], [[[1.0, 1.0], [3.0, 4.0]]] * 2

@@ -17,7 +17,7 @@ from tests.core.sessions import MACHINE, session
 
 EVERY_KIND: list[messages.Message] = [
     messages.WorkerStarted("Runs the script."),
-    messages.Progress("trials", "trying prefetch", "prefetch, 1.20x", 3.0, 57.0),
+    messages.Progress("trials", "trying prefetch", "prefetch, 1.20x", 57.0),
     messages.TrialStarted("prefetch@n3", session().plan),
     messages.TrialEnded("prefetch@n3"),
     messages.VerdictKnown("Waits.", "input-bound"),

@@ -303,7 +303,7 @@ def test_patch_for_parameter_servers_is_verified_on_a_separate_cluster(
     emission = emit(dataset.pipeline, plan)
     ((script, (_, patched)),) = emission.files.items()
     assert ".shuffle(2048).prefetch(tf.data.AUTOTUNE).repeat()" in patched
-    patch = PatchResult(diff="patched", files=emission.paths, covered=emission.covered)
+    patch = PatchResult(diff="patched", files=tuple(emission.files), covered=emission.covered)
     saved = tmp_path / session_file.SESSION_FILE
     session_file.save(replace(session, datasets=(replace(dataset, plan=plan),), patch=patch), saved)
     job = Job(

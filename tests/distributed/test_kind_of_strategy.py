@@ -6,7 +6,7 @@ import pytest
 
 from pipetune.core.distribution import COORDINATOR, DATASET, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
 from pipetune.distributed.emit import kinds
-from pipetune.distributed.emit.kind import KindChoice, choose_kind
+from pipetune.distributed.emit.kind import choose_kind
 from tests.words import parse
 
 WHOLE = parse("range 10 | map | batch 2").pipeline
@@ -27,14 +27,14 @@ HOROVOD = InputDistribution("Horovod", 2, PIPELINE_PER_PROCESS, 2)
     ],
 )
 def test_no_kind_without_strategy_or_with_own_input_function(handover: InputDistribution | None, said: str) -> None:
-    found = choose_kind(None, WHOLE, handover)
-    assert not found.kind and said in found.why and bool(found.why) is bool(said)
+    kind, why = choose_kind(None, WHOLE, handover)
+    assert not kind and said in why and bool(why) is bool(said)
 
 
 def test_no_kind_for_sharded_data_without_trials_or_if_disabled() -> None:
-    sharded = choose_kind(None, PART, HOROVOD)
-    assert not sharded.kind and "already shards its data" in sharded.why
-    assert choose_kind(None, WHOLE, MIRRORED, trials=False) == choose_kind("none", WHOLE, HOROVOD) == KindChoice()
+    kind, why = choose_kind(None, PART, HOROVOD)
+    assert not kind and "already shards its data" in why
+    assert choose_kind(None, WHOLE, MIRRORED, trials=False) == choose_kind("none", WHOLE, HOROVOD) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_no_kind_for_sharded_data_without_trials_or_if_disabled() -> None:
     ],
 )
 def test_kind_follows_from_strategy(strategy: str, how: str, kind: str) -> None:
-    found = choose_kind(None, WHOLE, InputDistribution(strategy, 2, how, 2))
-    assert found.kind == kind and kind in kinds.names()
-    assert found.why.startswith("Written because the script trains ") and strategy in found.why
+    found, why = choose_kind(None, WHOLE, InputDistribution(strategy, 2, how, 2))
+    assert found == kind and kind in kinds.names()
+    assert why.startswith("Written because the script trains ") and strategy in why
 
 
 def test_requested_kind_is_chosen_with_caveats() -> None:
-    assert choose_kind("tpu", WHOLE, MIRRORED) == KindChoice("tpu")
-    assert choose_kind("service", WHOLE, None, trials=False) == KindChoice("service")
-    assert "multiply GLOBAL_BATCH_SIZE" in choose_kind("mirrored", WHOLE, OWN_FUNCTION).why
-    assert "as a single worker" in choose_kind("multiworker", PART, OWN_FUNCTION).why
+    assert choose_kind("tpu", WHOLE, MIRRORED) == ("tpu", "")
+    assert choose_kind("service", WHOLE, None, trials=False) == ("service", "")
+    assert "multiply GLOBAL_BATCH_SIZE" in choose_kind("mirrored", WHOLE, OWN_FUNCTION)[1]
+    assert "as a single worker" in choose_kind("multiworker", PART, OWN_FUNCTION)[1]

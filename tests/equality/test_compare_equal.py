@@ -443,14 +443,14 @@ def test_a_sample_that_there_is_little_time_for_still_fills_a_batch() -> None:
 
 def test_values_of_whole_epochs_are_drawn_again_if_their_time_was_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[bool] = []
-    original = proof.EqualityProof._draw
+    original = PairedRuns.draw_both
 
-    def draw(self: proof.EqualityProof, graphs: Any, pins: Any, *, until: float) -> Any:
-        runs = original(self, graphs, pins, until=until)
+    def draw(self: PairedRuns, *args: Any, **kwargs: Any) -> Any:
+        runs = original(self, *args, **kwargs)
         drawn.append(not drawn)
         return tuple(replace(run, complete=False, hashes=run.hashes[:2]) for run in runs) if drawn[-1] else runs
 
-    monkeypatch.setattr(proof.EqualityProof, "_draw", draw)
+    monkeypatch.setattr(PairedRuns, "draw_both", draw)
     dataset = Dataset.range(40).shuffle(40).map(lambda x: x + 1).batch(4)
     found = edited(dataset, "cached map", safety=REORDERS, elements=256, time_limit_seconds=60.0)
     values = check_of(found, "values")

@@ -9,8 +9,6 @@ import pytest
 
 from pipetune.measure import files
 
-pytestmark = pytest.mark.skipif(not files.supported(), reason="only Linux says what its page cache holds")
-
 SIZE = 3 << 20
 
 

@@ -51,7 +51,7 @@ def test_costs_of_the_operators_add_up_to_the_cpu_seconds_of_the_run() -> None:
     found, operators = profile(Dataset.range(60).map(busy(10)).filter(lambda x: x % 2 == 0).batch(3))
     charged = sum(one.visits * one.cpu_seconds for one in operators.values())
     assert charged == pytest.approx(found.cpu_seconds, rel=1e-6)
-    assert found.cpu_seconds > 0 and found.first_seconds > 0 and not found.notes
+    assert found.cpu_seconds > 0 and not found.notes
 
 
 @pytest.mark.one_core

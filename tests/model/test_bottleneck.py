@@ -27,7 +27,7 @@ from pipetune.model.bottleneck import (
     verdict_of,
     what_if,
 )
-from tests.words import parse, pipeline
+from tests.words import STATELESS, parse, pipeline
 
 MACHINE = Machine(2.0, 8, 2, 1, 1, 1, "cpu", "Linux", "3.11", "2.21", "3", (), "cpu")
 TEXT = "list_files shuffle=False | interleave cpu=1ms | map random cpu=6ms | shuffle 100 | batch 8 cpu=1ms"
@@ -113,6 +113,17 @@ def test_parallel_and_core_bounds_are_distinguished() -> None:
     busy, threads = "from_tensors cpu=0us | map 16 cpu=6ms", "from_tensors cpu=0us | map 1 cpu=6ms | map 1 cpu=1ms"
     assert "all of the 2 cores" in diagnosed(busy).bottleneck_sentence
     assert "parallel calls are busy" in diagnosed(threads).bottleneck_sentence
+
+
+@pytest.mark.parametrize(("line", "named"), [(7, "map of g (train.py:7)"), (6, "map (train.py:7)")])
+def test_of_several_maps_on_a_line_the_function_says_which_is_meant(line: int, named: str) -> None:
+    words = parse("from_tensors cpu=0us | map cpu=1ms | map cpu=6ms")
+    nodes = [
+        replace(one, location=replace(one.location, line=at), function=replace(STATELESS, name=name))
+        for one, at, name in zip(words.pipeline, (1, line, 7), "sfg", strict=True)
+    ]
+    found = diagnose(replace(words.pipeline, nodes=tuple(nodes)), words.profile, MACHINE, Settings())
+    assert named in found.bottleneck_sentence
 
 
 LOADS = (0.050, *[0.0001] * 7)

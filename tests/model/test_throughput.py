@@ -240,6 +240,12 @@ def test_parallel_interleave_has_no_call_overhead_and_one_consuming_thread() -> 
     assert 1e6 * serial.seconds == pytest.approx(1050)
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_experimental_parallel_interleave_has_a_thread_for_each_reader(deterministic: bool) -> None:
+    text = f"range cpu=0us | parallel_interleave deterministic={deterministic} cycle_length=4 cpu=8ms"
+    assert 1e3 * prediction(text).seconds == pytest.approx(2)
+
+
 def test_what_tensorflow_removes_costs_nothing() -> None:
     text = "range cpu=1us | map {} cpu=0us | batch 100 cpu=10us"
     removed, kept = (with_overheads(text.format(one), calls=CALLS).seconds for one in ("passes=0", "passes=0 random"))

@@ -22,11 +22,11 @@ class Stream(io.StringIO):
 
 def run(listener: Listener) -> None:
     """An analysis, as far as a listener sees it."""
-    listener.progress("profile", "measuring the input alone", best="", elapsed=0.0, left=60.0)
+    listener.progress("profile", "measuring the input alone", best="", left=60.0)
     listener.verdict(Diagnosis(Verdict.INPUT_BOUND, "Training waits 40 % of a step."), ())
     listener.bottleneck("map bounds the input.")
     listener.trial_started("prefetch@n3")
-    listener.progress("trials", "prefetch: pair 3, 1.30x so far", best="prefetch, 1.31x", elapsed=20.0, left=40.0)
+    listener.progress("trials", "prefetch: pair 3, 1.30x so far", best="prefetch, 1.31x", left=40.0)
     listener.trial_ended("prefetch@n3")
 
 

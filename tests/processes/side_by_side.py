@@ -27,7 +27,7 @@ from pipetune.core.cluster import (
     SIZE_VARIABLE,
     TF_CONFIG,
     free_addresses,
-    worker_tf_config,
+    tf_config,
 )
 from pipetune.core.codec import decode, encode
 from pipetune.core.distribution import Coverage, DeliveryMode
@@ -133,7 +133,7 @@ def _variables(delivery: DeliveryMode) -> list[dict[str, str]]:
     if delivery is DeliveryMode.RANKS:
         return [{RANK_VARIABLE: str(rank), SIZE_VARIABLE: str(WORKERS)} for rank in range(WORKERS)]
     addresses = free_addresses(WORKERS)
-    return [{TF_CONFIG: worker_tf_config(addresses, index)} for index in range(WORKERS)]
+    return [{TF_CONFIG: tf_config({"worker": addresses}, "worker", index)} for index in range(WORKERS)]
 
 
 def _counts(folder: Path, index: int) -> Counter[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Consent, Insert, Safety
+from pipetune.core.edits import Consent, Insert, Plan, Safety
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
@@ -293,7 +293,11 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     assert "of the time" not in " ".join(headline(more, Places()).details)
     text = summary_line(replace(changed, patch=tuned.patch))
     assert "validation: same elements; random draws come from the same distribution" in text
-    assert "per training step" in text and "the patch for training" not in text
+    assert "per training step" in text and "the patch for training" not in text and "more memory" not in text
+    kept = replace(validation, plan=Plan("tuned", (samples.CACHE,)))
+    assert "validation: 155 MiB more memory (what its cache holds)" in summary_line(
+        replace(changed, patch=tuned.patch, datasets=(*session.datasets, kept))
+    )
     likely = samples.likely()
     beside = summary_line(replace(likely, patch=tuned.patch, datasets=(likely.datasets[0], validation)))
     assert "apply the patch for training, not the one shown, although it is not proven" in beside

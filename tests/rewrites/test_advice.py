@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipetune.core.profile import ConsumerProfile, Finding, PaddingShares
-from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
+from pipetune.rewrites.pad_batches import suggest_length_buckets
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
 from tests.rewrites.tables import Row, rows, with_measured, with_profile
 from tests.rules import context

@@ -109,6 +109,7 @@ SILENT: list[Row] = [
     (f"{_LISTED} | map random | shuffle [8 or 9"
      " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "selects or joins"),
     (f"a = {_LISTED} | map random; b = a | shuffle 9; c = a | enumerate; concatenate b c", "selects or joins"),
+    (f"{_LISTED} | map bytes=1k | repeat | [enumerate or window 2]", "selects or joins"),
     # The price is unknown.
     ("range 90 elements=90 | window 9 elements=10 | flat_map inner=BatchDatasetV2+FilterDataset bytes=1k | map random",
      _UNCOUNTED),
@@ -246,6 +247,8 @@ FIRES: list[Row] = [
     (f"{_LISTED} | map random | shuffle 4", _frozen("n2")),
     # What varies with the order behind it still does where a shuffle of all elements is between the two.
     (f"{_LISTED} | {_MAP} | map random | shuffle 9 | batch 2 drop_remainder=True", _frozen("n3")),
+    # Nothing is dropped at the end of an epoch where there is none.
+    (f"{_LISTED} | {_MAP} | shuffle 4 | repeat | [batch or padded_batch] 2 drop_remainder=True", _frozen("n3")),
     # Nobody can tell the order of the files where every epoch draws the order of all elements.
     (f"{_DRAWN} | map random | shuffle 9 elements=9 | batch 2", _cache("n2", safety="STATISTICAL")),
     # Otherwise list_files leaves its shuffle to one after the cache.
@@ -452,6 +455,11 @@ def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() ->
     assert "builds another one" in advice.message and "only the rest in the loop" in advice.hint
     cheap = words.replace("9ms", "9us")
     assert not list(cache.suggest_building_once(context(cheap, rebuilt_operators=built, buildable_once=built)))
+    repeated, built = f"{words} | repeat 4", built | {"n3", "n4"}
+    for read, share in ((None, "67%"), (4, "45%")):  # the first of the passes that an iteration takes fills the cache
+        facts = context(repeated, rebuilt_operators=built, buildable_once=built, elements_read=read)
+        (advice,) = cache.suggest_building_once(facts)
+        assert advice.code == "cache-in-each-iteration" and f"needs {share} less CPU time" in advice.message
 
 
 @pytest.mark.parametrize(("words", "share"), [

@@ -146,13 +146,13 @@ AUTOTUNE: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("words", "expected"), AUTOTUNE)
 def test_autotune_plan_sets_autotune_everywhere(words: str, expected: str) -> None:
-    plan = autotune_plan(pipeline(words), 6)
+    plan = autotune_plan(RuleContext(pipeline(words), serial_cycle_length=6))
     assert outlines(list(plan.rewrites)) == [f"STATISTICAL {expected}"]
     check_well_formed(apply_edits(pipeline(words), plan.edits))
 
 
 def test_autotune_plan_is_empty_without_anything_to_tune() -> None:
-    assert autotune_plan(pipeline("range 9 | batch 2 | prefetch AUTOTUNE"), 6).rewrites == ()
+    assert autotune_plan(RuleContext(pipeline("range 9 | batch 2 | prefetch AUTOTUNE"))).rewrites == ()
 
 
 def test_parallelism_edits_set_every_number_up_to_the_cycle_length() -> None:

@@ -129,9 +129,10 @@ def test_parallel_maps_with_other_numbers_stay_interchangeable() -> None:
 
 
 def test_autotune_baseline_is_limited_to_available_cores() -> None:
-    described = context("range 9 | map | batch 2").pipeline
-    plain = baselines.autotune_plan(described, 64, cores=2, detected_cores=2)
-    bound = baselines.autotune_plan(described, 64, cores=2, detected_cores=64)
+    plain, bound = (
+        baselines.autotune_plan(context("range 9 | map | batch 2", cores=2, detected_cores=detected))
+        for detected in (2, 64)
+    )
     assert not any(isinstance(edit, SetOption) for edit in plain.edits)
     assert bound.edits[-2:] == core_limits(context("range 9", detected_cores=64))
 

@@ -50,13 +50,13 @@ class Project:
         """The patch from the current files to `new`."""
         changes = {
             str(self.root / name): (decode_source((self.root / name).read_bytes()), decode_source(data))
-            for name, data in new.items()
+            for name, data in sorted(new.items())
         }
         emission = Emission(changes, (), ())
         return PatchResult(
             diff=unified_diff(emission, root=str(self.root), header="machine"),
-            files=emission.paths,
-            digests={path: digest_of(path) for path in emission.paths},
+            files=tuple(emission.files),
+            digests={path: digest_of(path) for path in emission.files},
             texts={path: old for path, (old, _) in changes.items()},
         )
 

@@ -439,7 +439,7 @@ def test_patch_of_two_files(tmp_path):
     pipeline = record(main).pipeline()
     plan = Plan("p", (rewrite(SetArgument("n1", "num_parallel_calls", -1)), rewrite(prefetch("n2"))))
     emission = emit(pipeline, plan)
-    assert emission.paths == (str(helper), str(main))
+    assert tuple(emission.files) == (str(helper), str(main))
     assert emission.files[str(helper)][1] == "def batches(ds):\n    return ds.batch(2).prefetch(-1)\n"
     assert "map(abs, num_parallel_calls=tf.data.AUTOTUNE)" in emission.files[str(main)][1]
     moved = emit(pipeline, Plan("p", (rewrite(Move("n2", "n0")),)))

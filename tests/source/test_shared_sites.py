@@ -108,6 +108,15 @@ def test_operator_after_an_inserted_one_is_shared_too(pipelines):
     assert "    if rule:\n        ds = ds.prefetch(tf.data.AUTOTUNE).cache()\n    return ds\n" in new
 
 
+@pytest.mark.parametrize(
+    "text", ["range(n).shuffle(9).map(abs)", "range(n).shuffle(\n        9\n    ).map(\n        abs\n    )"]
+)
+def test_what_is_added_to_a_call_is_its_own_statement(pipelines, text):
+    train, _ = pipelines(HELPER.replace("range(n).shuffle(9).map(abs)", text))
+    new = written(emit(train, plan(Insert("n2", "cache", "c"))))
+    assert spelled_out(f"    ds = {text}\n    if rule:\n        ds = ds.cache()\n    ds = ds.batch(2)\n") in new
+
+
 @pytest.mark.parametrize(("given", "condition"), [("False", ""), ("9 * 0", "        if not training:\n    ")])
 def test_cache_by_a_parameter_needs_no_condition_that_its_calls_decide(pipelines, given, condition):
     drawing = HELPER.replace("(n)", "(n, training)", 1).replace(

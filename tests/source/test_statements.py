@@ -1,4 +1,4 @@
-"""What is read from a script's code before a statement moves across it or is written twice, and conditions joined."""
+"""What is read from a script's code before a change: statements, values, names of TensorFlow, conditions joined."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import itertools
 import libcst as cst
 import pytest
 
-from pipetune.source.gathering import _is_plain_value
+from pipetune.core.errors import CannotExpress
+from pipetune.source.call_arguments import tensorflow_name
+from pipetune.source.gathering import PLAIN
 from pipetune.source.statements import bound_names, conjunction, negate, only_binds_or_reports, parse_condition
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, consists_of
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,27 @@ def test_names_bound_by_a_statement(line: str, bound: set[str]) -> None:
      ("rows[0]", False), ("1 + g()", False)],
 )  # fmt: skip
 def test_values_that_may_be_written_twice(value: str, repeats: bool) -> None:
-    assert _is_plain_value(cst.parse_expression(value)) is repeats
+    assert consists_of(cst.parse_expression(value), PLAIN) is repeats
+
+
+@pytest.mark.parametrize(
+    ("imports", "name"),
+    [
+        ("import tensorflow as tf", "tf"),
+        ("import tensorflow.compat.v2 as tf2", "tf2"),
+        ("from tensorflow import gather, nest\nimport tensorflow as tf", "tf"),
+    ],
+)
+def test_name_that_a_file_has_for_tensorflow(imports: str, name: str) -> None:
+    tree = SyntaxTree(f"{imports}\n".encode())
+    assert tensorflow_name(tree, tree.module, "gathering") == name
+
+
+@pytest.mark.parametrize("imports", ["import numpy as np", "from tensorflow import data, nest"])
+def test_file_without_a_name_for_tensorflow(imports: str) -> None:
+    tree = SyntaxTree(f"{imports}\n".encode())
+    with pytest.raises(CannotExpress, match="which gathering needs"):
+        tensorflow_name(tree, tree.module, "gathering")
 
 
 # Combined conditions keep their meaning for every value of their names.

@@ -51,7 +51,8 @@ def test_trials_are_limited_to_available_cores_under_quota() -> None:
 def test_thread_pool_has_size_of_plan() -> None:
     one = study_of(numbers(), machine=replace(QUOTA, cores_granted=1.0, quota_cores=1.0))
     plan = baselines_of(one)["autotune"]
-    reading = one.runner.watch_autotune(plan, seconds=0.2)
+    one.runner.watch_autotune(plan, seconds=0.2)
+    reading = one.runner.autotune_readings[plan.key]
     tuned = [value for value in reading.values if value.parameter == PARALLELISM and value.tunable]
     assert tuned and all(value.high == 1 and value.value == 1 for value in tuned)
 

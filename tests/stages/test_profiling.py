@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipetune.core.profile import ConsumerProfile, CostSource, Profile
 from pipetune.core.results import Interval
 from pipetune.measure.differencing import Cost, DifferencingResult
 from pipetune.measure.stall import Stall
+from pipetune.pipelines import call_sites
 from pipetune.stages import later_epochs
 from pipetune.stages.later_epochs import profile_training
 from pipetune.stages.profiling import _limited, _slowdown, with_differences
@@ -114,6 +116,29 @@ def test_the_first_epoch_is_measured_where_the_cache_serves_no_other(make, use, 
     study.subject = replace(study.subject, use=replace(study.subject.use, **use))
     assert profile_training(study).cache_seconds is None and taken == [None]
     assert study.runner.measured is study.subject.source
+
+
+@pytest.mark.parametrize(("epochs", "repeats"), [(None, 0), (None, 3), (3, 0)])  # epochs of a `fit` in each iteration
+@pytest.mark.parametrize("seconds", [2.0, 12.0])
+def test_a_cache_that_a_loop_rebuilds_is_full_only_for_passes_of_the_same_iteration(
+    epochs: int | None, repeats: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_with(trained(None), monkeypatch)
+    fill = later_epochs._fill_own_caches
+    monkeypatch.setattr(later_epochs, "_fill_own_caches", lambda study: replace(fill(study), seconds=seconds))
+    with call_sites.Recorder():
+        for _ in range(2):
+            data = Reads().dataset.cache().batch(8)
+            data = data.repeat(repeats) if repeats else data
+            read = call_sites.path_from(sys._getframe())
+    study = study_here(data)
+    use = replace(study.subject.use, call_path=read, epochs=epochs, epochs_certain=epochs is not None)
+    study.subject = replace(study.subject, use=use)
+    anew = not epochs and not repeats
+    assert (profile_training(study).cache_seconds is None) is (anew and seconds > 10)
+    (finding,) = study.journal.session.findings
+    assert ("again in each iteration of the loop" in finding.message) is anew
+    assert ("which this script does not have" in finding.message) is (anew and seconds < 10)
 
 
 @pytest.mark.parametrize(("batches", "later"), [(3, False), (12, True)])
@@ -221,5 +246,5 @@ def _cost(cpu: tuple[float, float, float], waiting: tuple[float, float, float] =
 ])  # fmt: skip
 def test_cost_lost_in_the_noise_of_differences_is_that_of_the_runtime(node, cost, seconds, source) -> None:
     words = parse("range cpu=1us | map cpu=600us | batch 32 cpu=90us")
-    found = with_differences(words.profile, words.pipeline, DifferencingResult({node: cost}, {}, 8)).operator(node)
+    found = with_differences(words.profile, words.pipeline, DifferencingResult({node: cost}, {})).operator(node)
     assert found is not None and found.cpu_seconds == pytest.approx(seconds) and found.cost_source is source

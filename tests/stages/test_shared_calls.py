@@ -161,7 +161,7 @@ def test_what_is_made_of_all_that_training_reads_is_not_tried(monkeypatch: pytes
     monkeypatch.setattr(SharedCallTrials, "_try_on_other", accept)
     assert SharedCallTrials(study).may_change(ON_BATCHES) and tried == [3]
     monkeypatch.setattr(SharedCallTrials, "_try_on_other", untried)
-    monkeypatch.setattr(TimePlan, "seconds_for_other_datasets", lambda _: -1.0)
+    monkeypatch.setattr(TimePlan, "of_sixty", lambda *_: -1.0)
     late = SharedCallTrials(study)
     assert not late.may_change(ON_BATCHES)
     assert late.notes[0].endswith("with check, where the same change was not tried: its time was over.")

@@ -91,6 +91,18 @@ def test_state_that_a_function_draws_from_is_as_it_was() -> None:
     assert int(drawn) == 0
 
 
+def test_examples_of_an_element_are_found_without_filling_the_shuffle() -> None:
+    read: list[Any] = []
+
+    def count(number: Any) -> Any:
+        read.append(number)
+        return number
+
+    numbers = Dataset.range(5000).map(lambda x: tf.ensure_shape(tf.numpy_function(count, [x], tf.int64), []))
+    assert study_of(numbers.shuffle(5000).batch(4).map(tf.abs)).runner.examples_per_element == 4.0
+    assert 4 <= len(read) < 1000
+
+
 # -- what is measured after the decision
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import DATASET, InputDistribution
-from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost, Interval, Outcome, Trial
@@ -25,9 +26,10 @@ from pipetune.source.emit import Emission
 from pipetune.stages import dataset_costs
 from pipetune.stages import validation as stage
 from pipetune.stages.dataset_costs import with_validation_shares
-from pipetune.stages.emission import inherited_by
+from pipetune.stages.emission import emission_for_validation, inherited_by
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.study import Study
+from tests.source.recorder import record, recorded, shape
 from tests.stages.studies import study_here, study_of
 from tests.words import pipeline
 
@@ -63,8 +65,17 @@ def test_pass_whose_end_is_not_seen_costs_what_is_seen_of_it(monkeypatch: pytest
     assert not cost.whole_pass and cost.epoch_wall_seconds
 
 
-@pytest.mark.parametrize(("seconds", "known"), [(0.02, True), (0.5, False)])  # 0.16 s and 4 s to fill it
-def test_validation_that_the_script_caches_costs_what_its_later_passes_take(seconds, known, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "after", "read", "known"),
+    [
+        (0.02, lambda cached: cached.batch(4), True, True),  # 0.16 s to fill it
+        (0.5, lambda cached: cached.batch(4), True, False),  # 4 s
+        (0.02, lambda cached: cached.prefetch(2), False, False),  # nothing is left to measure
+    ],
+)
+def test_validation_that_the_script_caches_costs_what_its_later_passes_take(
+    seconds, after, read, known, monkeypatch
+) -> None:
     calls, filled = [], []
 
     def wait(number: Any) -> Any:
@@ -79,11 +90,12 @@ def test_validation_that_the_script_caches_costs_what_its_later_passes_take(seco
 
     monkeypatch.setattr(dataset_costs, "with_full_caches", fill)
     slow = Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(wait, [x], tf.int64), []))
-    study = study_here(Dataset.range(64).batch(4), Consumption(slow.cache(), "held_out", "validation", "fit"))
+    study = study_here(Dataset.range(64).batch(4), Consumption(after(slow.cache()), "held_out", "validation", "fit"))
     dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
     cost = study.journal.session.datasets[1].cost
     assert cost is not None and (cost.element_wall_seconds is not None) is known
     assert not known or filled == [len(calls)]
+    assert bool(calls) is read
 
 
 def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None:
@@ -245,6 +257,52 @@ def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why:
     assert one.journal.session.validation is None
 
 
+def test_cache_stands_alone_where_source_has_no_form_for_the_move_that_excludes_it(given, monkeypatch) -> None:
+    def without_moves(session: Any, result: Any, plan: Plan, inherited: Plan) -> Emission:
+        covered = tuple(one.key for one in plan.rewrites if one.rule == "cache")
+        return Emission({"train.py": ("old", "new")}, covered, ())
+
+    monkeypatch.setattr(stage, "emission_for_validation", without_moves)
+    windows = Dataset.range(100).window(3, 1, 1, True).flat_map(lambda window: window.batch(3))
+    one = study(windows.map(lambda x: x * 2).skip(60).batch(4))  # no cache behind that batch: see the test of rules
+    assert stage.tune_validation(one, None)
+    result = one.journal.session.validation
+    assert [node.op for node in result.tuned or ()] == ["range", "window", "flat_map", "map", "skip", "cache", "batch"]
+
+
+CACHE = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2"),), "")
+CALLED = """import tensorflow as tf
+def make(n, size):
+    ds = tf.data.Dataset.range(n).map(abs)
+    ds = ds.batch(size)
+    return ds.prefetch(2)
+train(make(9, 4))
+validate(make(5, 2))
+"""
+
+
+@pytest.mark.parametrize(("more", "both"), [
+    ("", True),
+    ("make(3, 2)\n", False),  # a third dataset of the same call
+    ("def later():\n    test(make(3, 2))\n", False),  # which is made when nobody looks any more
+])  # fmt: skip
+def test_what_training_and_validation_have_alike_needs_no_parameter(more: str, both: bool, tmp_path: Path) -> None:
+    path, recorder = recorded(tmp_path, CALLED + more)
+    pipelines = {name: recorder.pipeline(name) for name in ("train", "validate")}
+    plan, patch = Plan("train", (CACHE,)), PatchResult("", covered=(CACHE.key,))
+    training = DatasetResult(pipelines["train"], "training", plan=plan)
+    result = DatasetResult(pipelines["validate"], "validation")
+    session = Session("0", Command(), datasets=(training, result), patch=patch)
+    found = emission_for_validation(session, result, Plan("validate", (CACHE,)), Plan(""))
+    assert found.covered == (CACHE.key,) and found.not_covered == ()
+    ((_, (_, new)),) = found.files.items()
+    assert ("    ds = ds.batch(size).cache()\n" in new) is both
+    assert ("make(9, 4, cache=True)" in new and "make(5, 2, cache=True)" in new) is not both
+    patched = record(path, new)
+    for name, before in pipelines.items():
+        assert shape(patched.pipeline(name)) == shape(apply_edits(before, CACHE.edits))
+
+
 @pytest.mark.parametrize("seed", [None, 5])
 def test_draws_that_no_run_repeats_are_passed(given: dict[str, Any], seed: int | None) -> None:
     one = study(split(lambda x: x + tf.random.uniform([], maxval=9, dtype=tf.int64, seed=seed)))
@@ -289,6 +347,8 @@ def test_whole_validation_is_cached_where_every_epoch_is_the_same_and_it_fits() 
     shuffled = Dataset.range(40).map(lambda x: tf.fill([1000], x)).shuffle(9).batch(4)
     assert tried(plain.shuffle(9)) == tried(shuffled) == tried(shuffled.map(lambda x: x + 1)) == ["cache"]
     assert tried(Dataset.range(40).map(lambda x: tf.fill([9000], x)).batch(4)) == []  # 2.9 MB
+    names_alone = Dataset.range(40).cache().map(lambda x: tf.fill([1000], x)).batch(4)
+    assert tried(names_alone) == ["cache"]  # what the script keeps took no work
     drawn = Dataset.range(40).map(lambda x: tf.random.uniform([9])).batch(4)
     assert tried(drawn) == []
     python = Dataset.range(40).map(lambda x: tf.numpy_function(abs, [x], tf.int64)).batch(4)
@@ -310,7 +370,7 @@ def test_validation_is_not_studied_where_it_is_not_wanted(given: dict[str, Any])
 def test_validation_is_studied_where_one_process_trains(given: dict[str, Any], workers: int) -> None:
     one = study()
     handover = InputDistribution("MirroredStrategy", 2, DATASET, workers=workers)
-    one.subject.use.distributed_input = cast(Any, SimpleNamespace(handover=lambda: handover))
+    one.subject.use.distributed_input = cast(Any, SimpleNamespace(handover=handover))
     assert stage.tune_validation(one, None) == (workers == 1)
 
 

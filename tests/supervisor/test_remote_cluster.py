@@ -15,14 +15,14 @@ from typing import Any
 import psutil
 import pytest
 
-from pipetune.core.cluster import TF_CONFIG, worker_tf_config
+from pipetune.core.cluster import TF_CONFIG, tf_config
 from tests.supervisor.test_local_cluster import NO_MEMORY, STOPPED
 
 pytestmark = pytest.mark.slow
 
 COMMAND = Path(__file__).with_name("remote_task.py")
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers are fakes
-TASKS = [{TF_CONFIG: worker_tf_config(ADDRESSES, index)} for index in (0, 1)]
+TASKS = [{TF_CONFIG: tf_config({"worker": ADDRESSES}, "worker", index)} for index in (0, 1)]
 RANKS = [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"} for rank in (0, 1)]
 BY_GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}  # nothing listens there
 
@@ -72,7 +72,7 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
     for index in (0, 1):
         measured, *verified = told(tmp_path, index)
         assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 5], "one cluster is there"
-        assert measured["config"] == json.loads(worker_tf_config(ADDRESSES, index)), "as it was found"
+        assert measured["config"] == json.loads(tf_config({"worker": ADDRESSES}, "worker", index)), "as it was found"
     assert not (tmp_path / "out" / ".meeting.json").exists()
     assert sorted(path.name for path in (tmp_path / "out" / "worker-1").iterdir()) == ["latest", "runs", "script.log"]
     assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 6

@@ -120,7 +120,7 @@ def test_nothing_is_said_before_the_first_training_step_and_after_the_verdict_no
     assert left.seconds("capture", None) is None and left.seconds("capture", 60) is None
     searching = left.seconds("profile", 60)
     assert searching is not None and (left.seconds("trials", 60, promising=True) or 0) < searching
-    left.verdict("not-input-bound")
+    left.verdict = "not-input-bound"
     assert 2 <= (left.seconds("course", 48) or 0) <= 8
 
 
@@ -143,7 +143,7 @@ def test_scripts_that_take_turns_start_five_times() -> None:
     left, clock = time_left()
     clock.advance(12)
     left.seconds("profile", 60)
-    left.verification_takes_turns()
+    left.in_turn = True
     begin = left.verifying()
     assert begin >= 5 * 12
     clock.advance(50)
@@ -159,7 +159,7 @@ def test_after_the_verdict_the_estimate_is_within_a_third_of_the_truth(name: str
         clock.advance(moment - now)
         now = moment
         if kind == "verdict":
-            left.verdict(details[0])
+            left.verdict = details[0]
             known = True
             continue
         if kind == "measuring":

@@ -44,7 +44,7 @@ def team(difference: str = "") -> Any:
 def consumed(facts: InputDistribution | None) -> Consumption:
     dataset = tf.data.Dataset.range(8).batch(4)
     use = Consumption(dataset=dataset, variable="train", role="training", consumer_call="a Python loop")
-    use.distributed_input = None if facts is None else SimpleNamespace(handover=lambda: facts)  # type: ignore[assignment]
+    use.distributed_input = None if facts is None else SimpleNamespace(handover=facts)  # type: ignore[assignment]
     return use
 
 
@@ -59,26 +59,24 @@ def consumer_of(consumer: Consumer, *, difference: str = "", facts: InputDistrib
 ])  # fmt: skip
 def test_script_that_trains_in_one_process_is_rejected(facts: InputDistribution | None, how: str) -> None:
     with pytest.raises(PipetuneError, match="2 workers were started, but the script does not train in") as caught:
-        lockstep.checked_team(LockstepRole(0, 2), team(), consumed(facts))
+        lockstep.require_team(LockstepRole(0, 2), team(), consumed(facts))
     assert caught.value.message.endswith(how)
     assert (caught.value.exit_code, "MultiWorkerMirroredStrategy" in caught.value.hint) == (2, True)
 
 
 @pytest.mark.parametrize("facts", [None, InputDistribution("MirroredStrategy", 2, DATASET)])
 def test_script_with_one_process_is_measured_alone_on_existing_cluster(facts: InputDistribution | None) -> None:
-    found = team()
-    assert lockstep.checked_team(LockstepRole(0, 2, existing_cluster=True), found, consumed(facts)) is found
+    lockstep.require_team(LockstepRole(0, 2, existing_cluster=True), team(), consumed(facts))
     loop = LoopConsumer()
     assert consumer_of(loop, facts=facts) is loop
     assert consumer_of(loop, facts=facts, difference="worker 1 has 3 operators") is loop, "each has a step of its own"
 
 
-def test_multi_worker_script_gets_its_team_and_parameter_server_script_is_rejected_with_hint() -> None:
-    found = team()
-    assert lockstep.checked_team(LockstepRole(0, 2), found, consumed(IN_STEP)) is found
+def test_multi_worker_script_is_accepted_and_parameter_server_script_is_rejected_with_hint() -> None:
+    lockstep.require_team(LockstepRole(0, 2), team(), consumed(IN_STEP))
     by_coordinator = consumed(InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 2))
     with pytest.raises(PipetuneError, match="trains under ParameterServerStrategy, with a coordinator") as caught:
-        lockstep.checked_team(LockstepRole(0, 2), team(), by_coordinator)
+        lockstep.require_team(LockstepRole(0, 2), team(), by_coordinator)
     assert "Add --parameter-servers 1" in caught.value.hint
 
 

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import Job, Mode, ScriptExited, from_line, to_line
+from pipetune.core.messages import Job, Message, Mode, ScriptExited, from_line, to_line
+from pipetune.core.plan_file import PlanFile
 from pipetune.worker import script
 
 TELL = """
@@ -110,6 +112,16 @@ def shown_traceback(path: Path, kind: type[Exception], text: str) -> str:
     with pytest.raises(kind) as raised:
         script.run(job(path))
     return script.user_traceback(raised.value)
+
+
+def test_script_that_cannot_be_read_is_no_failure_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "load_plan", lambda _path: PlanFile("", ()))
+    sent: list[Message] = []
+    with pytest.raises(PipetuneError, match=r"missing.py cannot be read"):
+        script.run_with_plan(job(tmp_path / "missing.py"), SimpleNamespace(send=sent.append))  # type: ignore[arg-type]
+    assert not sent
 
 
 def test_exception_of_script_is_propagated_without_own_frames(tmp_path: Path) -> None:

@@ -19,9 +19,20 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.capture.consumption import NoConsumer
 from pipetune.core import session_file
 from pipetune.core.cluster import LockstepRole
-from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Plan,
+    ReplaceFunction,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SplitFunction,
+    apply_edits,
+)
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import FunctionSplit, SplitPosition
+from pipetune.core.functions import FunctionSplit, FunctionVariant, SplitPosition
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Mode
 from pipetune.core.results import Window
@@ -134,11 +145,15 @@ def test_verification_without_patch_is_rejected(tmp_path: Path) -> None:
 
 
 def _validation_answer(
-    built: list[tuple[str, Any]], *, patched: bool = True, expected: tuple[str, ...] | None = None
+    built: list[tuple[str, Any]],
+    *,
+    patched: bool = True,
+    expected: tuple[str, ...] | None = None,
+    edits: tuple[Edit, ...] = (Move("n2", "n0"),),
 ) -> tuple[Any, StepReply]:
-    """What is measured and answered of a script with these datasets, where the plan moves `skip` before the map."""
+    """What is measured and answered of a script with these datasets; the plan moves `skip` before the map."""
     original = live.read(tf.data.Dataset.range(40).map(lambda x: x * 3).skip(30).batch(4), name="held_out").pipeline
-    plan = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    plan = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, edits, ""),))
     digests = expected_digests(tf.data.Dataset.range(30, 40).map(lambda x: x * 3).batch(4), seed=0)
     patch = PatchResult("diff", expected=digests if expected is None else expected)
     result = DatasetResult(original, "validation", plan=plan, patch=patch)
@@ -180,6 +195,16 @@ def test_validation_data_of_the_patched_script_is_compared_with_its_plan() -> No
     for expected in ((), ("another",)):
         found, answer = _validation_answer([("held_out", moved)], expected=expected)
         assert found is None and "could not be shown" in answer.validation_why
+
+
+def test_function_on_batches_of_validation_is_proven_by_its_elements() -> None:
+    """The plan has that of training, whose batches are of one size."""
+    on_batches = ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "of training")
+    batched = tf.data.Dataset.range(40).skip(30).batch(4)
+    for factor, same in ((3, True), (2, False)):
+        made = batched.map(lambda x, factor=factor: x * factor)
+        found, answer = _validation_answer([("held_out", made)], edits=(Move("n1", "n3"), on_batches))
+        assert (found is made) is same and ("could not be shown" in answer.validation_why) is not same
 
 
 def test_validation_data_of_the_original_script_is_that_of_the_session() -> None:

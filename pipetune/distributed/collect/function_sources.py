@@ -14,9 +14,11 @@ import contextlib
 import dis
 import enum
 import functools
+import importlib.util
 import inspect
 import linecache
 import math
+import operator
 import os
 import sys
 import textwrap
@@ -44,11 +46,7 @@ _PUBLIC = ("", "io", "image", "data", "data.experimental", "strings", "math", "a
 def _public_names() -> dict[int, tuple[str, Any]]:
     found: dict[int, tuple[str, Any]] = {}
     for path in reversed(_PUBLIC):
-        module: Any = tf
-        for part in path.split(".") if path else ():
-            module = getattr(module, part, None)
-        if module is None:
-            continue
+        module: Any = operator.attrgetter(path)(tf) if path else tf
         prefix = f"tf.{path}." if path else "tf."
         for name in dir(module):
             value = None if name.startswith("_") else getattr(module, name, None)
@@ -428,10 +426,12 @@ def import_of(file: str, name: str, package: str) -> tuple[str, str, str] | None
                     text = f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
                     return text, alias.name if alias.asname else name, ""
         elif isinstance(node, ast.ImportFrom):
-            module = _absolute(node, package)
+            relative = "." * node.level + (node.module or "")
             for alias in node.names:
-                if (alias.asname or alias.name) == name and module:
-                    return _from_import(module, alias.name, name), module, alias.name
+                if (alias.asname or alias.name) == name:
+                    with contextlib.suppress(ImportError):  # it leads out of the package
+                        module = importlib.util.resolve_name(relative, package)
+                        return _from_import(module, alias.name, name), module, alias.name
     return None
 
 
@@ -488,15 +488,6 @@ def _stored(code: CodeType) -> set[str]:
 
 def _arguments_of(code: CodeType, operations: frozenset[str]) -> set[str]:
     return {str(one.argval) for one in dis.get_instructions(code) if one.opname in operations}
-
-
-def _absolute(node: ast.ImportFrom, package: str) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = package.split(".") if package else []
-    if len(parts) < node.level:
-        return ""
-    return ".".join(filter(None, (*parts[: len(parts) - node.level + 1], node.module)))
 
 
 def _covers(body: ast.expr, code: CodeType) -> bool:

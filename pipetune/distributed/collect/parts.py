@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -171,7 +170,8 @@ def _pattern(names: Sequence[str]) -> str:
     if len(names) < 2 or len(folders) > 1 or list(names) != sorted(set(names)):
         return ""
     bases = [os.path.basename(name) for name in names]
-    prefix, suffix = _common_start(bases), _common_start([base[::-1] for base in bases])[::-1]
+    start_of = os.path.commonprefix  # character by character
+    prefix, suffix = start_of(bases), start_of([base[::-1] for base in bases])[::-1]
     if any(character in "".join((*folders, prefix, suffix)) for character in "*?[]{}\\"):
         return ""
     with contextlib.suppress(tf.errors.OpError, UnicodeDecodeError):  # a folder whose files cannot be listed
@@ -180,11 +180,6 @@ def _pattern(names: Sequence[str]) -> str:
             if sorted(tf.io.gfile.glob(pattern)) == list(names):
                 return pattern
     return ""
-
-
-def _common_start(words: Sequence[str]) -> str:
-    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*words, strict=False))
-    return "".join(letters[0] for letters in same)
 
 
 def _exist(names: Sequence[str]) -> bool:

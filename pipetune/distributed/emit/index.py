@@ -88,7 +88,9 @@ def indexed_form(
         text = "\n".join(body.lines)
         wrappers = (wrapper for wrapper in _WRAPPERS if f"{wrapper.name}(" in text)
         definitions = (*wrappers, _in_order(batched=bool(where.batches)))
-        _check_names(parts, {one.name for one in definitions})
+        ours = {"indexed_dataset_fn", "indexed_pipeline", *(one.name for one in definitions)}
+        if taken := sorted(ours & {one.name for one in parts.definitions}):
+            raise CannotExpress(f"The script calls something else {taken[0]}.")
     except CannotExpress as error:
         return IndexedForm(why_not=clause(error))
     return IndexedForm(tuple(body.lines), definitions)
@@ -134,13 +136,6 @@ def _endless(parts: StandaloneParts) -> bool:
     going_on = [name for name, source in parts.sources.items() if source.count == INFINITE]
     going_on += [node.id for node in pipeline if node.op == "repeat" and node.argument("count") in (None, INFINITE)]
     return any(all(below.op not in _CUTS_OFF for below in pipeline.downstream(name)) for name in going_on)
-
-
-def _check_names(parts: StandaloneParts, ours: set[str]) -> None:
-    theirs = {definition.name for function in parts.functions.values() for definition in function.definitions}
-    theirs |= {definition.name for source in parts.sources.values() for definition in source.definitions}
-    if taken := sorted(theirs & (ours | {"indexed_dataset_fn", "indexed_pipeline"})):
-        raise CannotExpress(f"The script calls something else {taken[0]}.")
 
 
 def _in_order(*, batched: bool) -> Definition:

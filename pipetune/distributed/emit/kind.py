@@ -81,18 +81,10 @@ _KIND_OF_STRATEGY = {
 }
 
 
-@dataclass(frozen=True)
-class KindChoice:
-    """A kind, or "" for none, and a sentence that explains the choice."""
-
-    kind: str = ""
-    why: str = ""
-
-
 def choose_kind(
     requested: str | None, pipeline: Pipeline, handover: InputDistribution | None, *, trials: bool = True
-) -> KindChoice:
-    """Returns the kind of distributed module to write.
+) -> tuple[str, str]:
+    """Returns the kind of distributed module to write, "" for none, and a sentence that explains the choice or "".
 
     Args:
         requested: the value of `--distribute`; None if the script decides.
@@ -101,22 +93,22 @@ def choose_kind(
     """
     if requested is not None:
         if requested == NONE:
-            return KindChoice()
-        return KindChoice(requested, _partial_pipeline_warning(pipeline, handover))
+            return "", ""
+        return requested, _partial_pipeline_warning(pipeline, handover)
     if handover is None or not trials:
-        return KindChoice()
+        return "", ""
     kind, strategy = _KIND_OF_STRATEGY.get(handover.strategy, ""), handover.strategy
     if handover.how == FUNCTION:
         why = f"A function of the script already builds the dataset for {strategy}: the patch edits it in place."
-        return KindChoice(why=why)
+        return "", why
     if handover.how == PIPELINE_PER_PROCESS and any(node.op == "shard" for node in pipeline):
         why = f"The script already shards its data over the processes of {strategy}: the patch keeps that."
-        return KindChoice(why=why)
+        return "", why
     if not kind:
-        return KindChoice()
+        return "", ""
     trains = "in processes of Horovod" if handover.how == PIPELINE_PER_PROCESS else f"under {strategy}"
     why = f"Written because the script trains {trains}; use --distribute to choose another kind, or none."
-    return KindChoice(kind, why)
+    return kind, why
 
 
 def _partial_pipeline_warning(pipeline: Pipeline, handover: InputDistribution | None) -> str:

@@ -11,6 +11,7 @@ from pipetune.core.distribution import Definition, StandaloneParts
 from pipetune.core.errors import CannotExpress
 from pipetune.core.operators import FLATTENING, READERS
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.distributed.emit.kind import Known
 from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding
 from pipetune.distributed.emit.statements import SOURCE_ROWS
 
@@ -21,23 +22,23 @@ _TENSORFLOW = Definition("tf", "import tensorflow as tf")
 
 def module_text(
     parts: StandaloneParts,
+    known: Known,
     *,
-    title: str,
+    what_for: str,
     usage: Iterable[str],
     paragraphs: Iterable[str],
     notes: Iterable[str],
-    checked: str,
     constants: Iterable[Definition],
     own: Iterable[Definition],
 ) -> str:
     """The module.
 
     Args:
-        title: the first line of its docstring.
+        known: what its header says of it.
+        what_for: the end of the first line of its docstring.
         usage: lines of code, shown there as they are.
         paragraphs: the text below them.
         notes: what differs from the pipeline on one machine, a clause each.
-        checked: how the module was checked, a sentence.
         constants: ours, on a line each.
         own: what else is ours, in order: imports, then functions.
 
@@ -45,7 +46,8 @@ def module_text(
         CannotExpress: two things have one name.
     """
     own = list(own)
-    lines = [f'"""{_plain(title)}', "", *(f"    {_plain(line)}" if line else "" for line in usage)]
+    title = _plain(f"The tuned input pipeline of {known.script}, {what_for}.")
+    lines = [f'"""{title}', "", *(f"    {_plain(line)}" if line else "" for line in usage)]
     for paragraph in paragraphs:
         lines += ["", *_wrapped(_plain(paragraph))]
     for source in (source for source in parts.sources.values() if source.takes_source):
@@ -55,7 +57,7 @@ def module_text(
     lines += ["", "What differs from the pipeline on one machine:"]
     for note in notes:
         lines += _wrapped(_plain(note) + ".", first="- ", rest="  ")
-    lines += ["", *_wrapped(f"Written by pipetune. {_plain(checked)}"), '"""']
+    lines += ["", *_wrapped(f"Written by pipetune. {_plain(known.checked)}"), '"""']
     lines += ["", "from __future__ import annotations", "", *_definitions(parts, list(constants), own)]
     for definition in own:
         if not definition.is_import:
@@ -115,9 +117,7 @@ def _definitions(parts: StandaloneParts, constants: list[Definition], own: list[
     """Imports first, then our constants, then the user's constants and functions in the order they need."""
     merged = {definition.name: definition for definition in (_TENSORFLOW, *own) if definition.is_import}
     reserved = {definition.name for definition in (*constants, *own) if not definition.is_import}
-    needed = [definition for function in parts.functions.values() for definition in function.definitions]
-    needed += [definition for source in parts.sources.values() for definition in source.definitions]
-    for definition in needed:
+    for definition in parts.definitions:
         known = merged.setdefault(definition.name, definition)
         if definition.name in reserved or known.text != definition.text:
             raise CannotExpress(f"Two different things are called {definition.name}, and one module can hold only one.")

@@ -52,11 +52,7 @@ def refuse_python(pipeline: Pipeline, *, why: str) -> None:
     Raises:
         CannotExpress: there are such functions; the message names each and its line.
     """
-    found = [
-        place(node)
-        for node in pipeline
-        if node.op == "from_generator" or (node.function is not None and node.function.python)
-    ]
+    found = [place(node) for node in pipeline if node.runs_python]
     if found:
         raise CannotExpress(
             f"{' and '.join(found)} {'runs' if len(found) == 1 else 'run'} Python code, {why}.",
@@ -94,14 +90,6 @@ def is_endless(pipeline: Pipeline) -> bool:
             break
         node = pipeline[node.inputs[0]]
     return node.cardinality == INFINITE
-
-
-def before_last_prefetch(pipeline: Pipeline) -> str:
-    """The operator whose elements the last prefetch holds, or the last operator where that is none."""
-    node = pipeline.output
-    while node.op in ("prefetch", "with_options") and len(node.inputs) == 1:
-        node = pipeline[node.inputs[0]]
-    return node.id
 
 
 _OWN_FILES = "it then reads files of its own."

@@ -84,7 +84,8 @@ def emit_for_replicas(
     function = "functools.partial(dataset_fn, source=...)" if parameter else "dataset_fn"
     text = module_text(
         parts,
-        title=f"The tuned input pipeline of {known.script}, for training on several workers or devices.",
+        known,
+        what_for="for training on several workers or devices",
         usage=(f"strategy = {strategy}", f"dataset = strategy.distribute_datasets_from_function({function})"),
         paragraphs=(
             f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
@@ -93,7 +94,6 @@ def emit_for_replicas(
             *indexed.paragraphs,
         ),
         notes=notes,
-        checked=known.checked,
         constants=body.constants,
         own=[
             function_of(

@@ -13,6 +13,7 @@ from pipetune import tensorflow_private
 from pipetune.core.distribution import ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import joined
 from pipetune.distributed.emit.remote import place
 from pipetune.distributed.emit.sharding import BATCHES, below_batch
 from pipetune.distributed.verify import numbering
@@ -28,8 +29,7 @@ _MOST_PACKED = 16 * 2**20  # bytes compressed to estimate the ratio, chosen by j
 def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
     """Returns the bytes of the first element of `tuned`, an edited form of `source`; None if they cannot be determined.
 
-    The compressed size is that of zlib at its fastest level. The service uses snappy, which is faster and compresses
-    slightly less.
+    The compressed size is that of zlib at its fastest level; the service uses snappy, which compresses slightly less.
 
     Raises:
         CannotExpress: the pipeline does not run.
@@ -216,8 +216,7 @@ def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:
 
 def _wrong(spec: Any) -> str:
     """Returns a description of the components that the device cannot receive; '' if there are none."""
-    found = list(dict.fromkeys(filter(None, map(_wrong_part, tf.nest.flatten(spec)))))
-    return " and ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+    return joined(list(dict.fromkeys(filter(None, map(_wrong_part, tf.nest.flatten(spec))))))
 
 
 def _wrong_part(part: Any) -> str:

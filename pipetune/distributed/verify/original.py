@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
@@ -193,7 +193,7 @@ class _Division:
         told_by = ElementIdentity.INDEX if epochs[0].numbers_like(epochs[1]) else ElementIdentity.DIGEST
         expected = epochs[0].counts(told_by)
         parts = [list(self._minibatches(pipeline, worker, told_by)) for worker, pipeline in enumerate(made)]
-        given = [[_counts(mine)] for mine in parts]
+        given = [[Counter(key for rows in mine for key in rows.tolist())] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is ElementIdentity.INDEX else ()
         found = worst_coverage(
             [expected],
@@ -254,10 +254,3 @@ class _Division:
 def _size(node: Node) -> int | None:
     size = node.argument("batch_size")
     return size if isinstance(size, int) and size > 0 else None
-
-
-def _counts(minibatches: list[Any]) -> dict[int, int]:
-    if not minibatches:
-        return {}
-    keys, counts = np.unique(np.concatenate(minibatches), return_counts=True)
-    return dict(zip(keys.tolist(), counts.tolist(), strict=True))

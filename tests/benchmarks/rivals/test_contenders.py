@@ -44,7 +44,7 @@ def published(size: int | None) -> Workload:
 
 def machine_contenders(workload: Workload = INVENTED) -> Contenders:
     known = context()
-    off, autotune = baselines.off_plan(known.pipeline), baselines.autotune_plan(known.pipeline, 2)
+    off, autotune = baselines.off_plan(known.pipeline), baselines.autotune_plan(known)
     plans = {"off": off, "defaults": Plan("defaults"), "autotune": autotune}
     return choose_contenders(known, plans, OUR_PLAN, workload=workload)
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, PaddingShares, Profile, Stage
 from pipetune.measure.memory import measure_padding
 from pipetune.pipelines import live
-from pipetune.rewrites.bucket_batches import suggest_length_buckets
+from pipetune.rewrites.pad_batches import suggest_length_buckets
 from pipetune.rewrites.rule import RuleContext
 
 

@@ -12,6 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
+from benchmarks import known_costs
 from pipetune import tensorflow_private
 from pipetune.core.edits import Edit, ReplaceFunction, Safety, apply_edits
 from pipetune.core.functions import CropDecoding, FunctionVariant, ScaledDecoding
@@ -271,7 +272,7 @@ def test_unreadable_data_is_refused() -> None:
 
 def test_slow_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_and_crop, "_SECONDS", 1.0)
-    slow = _probed(tensorflow_private.with_sleep(tf.data.Dataset.from_tensor_slices(IMAGES), 400_000))
+    slow = _probed(known_costs.with_sleep(tf.data.Dataset.from_tensor_slices(IMAGES), 400_000))
     assert "elements could be read in time" in slow.why_not
 
 

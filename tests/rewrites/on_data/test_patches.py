@@ -15,7 +15,7 @@ from pipetune.core.edits import apply_edits
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.pipelines import graph_passes, live
 from pipetune.pipelines.replay import replay
-from pipetune.rewrites import serial_map, threads
+from pipetune.rewrites import parallel_map, threads
 from pipetune.worker.verification import first_difference
 from tests.rewrites.on_data.patching import check_patch, proposed, script
 
@@ -38,7 +38,9 @@ def test_maps_run_in_one_thread(tmp_path: Path) -> None:
     source = live.read(sample.run().ds)
     maps = [node.id for node in source.pipeline if node.op == "map"]
     costs = tuple(OperatorProfile(node, Stage.TRANSFORM, cpu_seconds=3e-6) for node in maps)
-    source, (alone, both) = proposed(serial_map.propose, source, profile=Profile(costs, ConsumerProfile("none")))
+    source, (alone, both) = proposed(
+        parallel_map.propose_serial_map, source, profile=Profile(costs, ConsumerProfile("none"))
+    )
     expected = "options.experimental_optimization.map_parallelization = False\nds = ds.with_options(options)\n"
     check_patch(sample, source, alone, expected=expected, elements=40)
     sample.file.write_text(before)

@@ -1,7 +1,6 @@
 """The kinds of stand-alone modules: one file per kind, found by scanning this folder.
 
-`parameter_server.py` is the kind `parameter-server` and holds it as `KIND`. Adding a kind is adding a file;
-there is no list to keep.
+`parameter_server.py` is the kind `parameter-server` and holds it as `KIND`. There is no list to keep.
 """
 
 from __future__ import annotations

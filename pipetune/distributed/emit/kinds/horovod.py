@@ -61,7 +61,8 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     source = "source, " if parameter else ""
     text = module_text(
         parts,
-        title=f"The tuned input pipeline of {known.script}, for training with Horovod.",
+        known,
+        what_for="for training with Horovod",
         usage=_usage(known, parameter=parameter),
         paragraphs=(
             "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
@@ -70,7 +71,6 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             *indexed.paragraphs,
         ),
         notes=notes,
-        checked=known.checked,
         constants=[*known.steps_per_epoch("batches in an epoch, of all ranks together"), _NAMES, *body.constants],
         own=[
             Definition("os", "import os"),

@@ -19,11 +19,11 @@ from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.core.edits import Edit, Insert, apply_edits
 from pipetune.core.errors import CannotExpress
 from pipetune.core.operators import DIVIDED_UPSTREAM
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import function_of, module_text, prepared
-from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, place, refuse_python, shared_storage
+from pipetune.distributed.emit.remote import is_endless, place, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import undivided
 from pipetune.distributed.emit.statements import REPLICAS, Body, Wording
 
@@ -84,7 +84,8 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             hint="Write the array to files that every worker can open, and read those.",
         )
     edits = list(_added(parts))
-    lookups = [place(node, short=True) for node in parts.pipeline if _looks_up(node)]
+    functions = ((node, node.function.operations) for node in parts.pipeline if node.function is not None)
+    lookups = [place(node, short=True) for node, ops in functions if any(op.startswith("LookupTable") for op in ops)]
     parts = replace(parts, pipeline=apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
@@ -93,7 +94,8 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
-        title=f"The tuned input pipeline of {known.script}, for parameter server training.",
+        known,
+        what_for="for parameter server training",
         usage=_usage(known, lookups),
         paragraphs=(
             "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
@@ -108,7 +110,6 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             ),
         ),
         notes=notes,
-        checked=known.checked,
         constants=[
             *known.steps_per_epoch("batches in which all of the data comes once"),
             *((_IN_SCOPE,) if lookups else ()),
@@ -152,7 +153,8 @@ def _added(parts: StandaloneParts) -> Iterator[Edit]:
             if source.yields_file_names and source.count > 1 and free:
                 yield Insert(name, "shuffle", f"shuffle@{name}", {"buffer_size": source.count, "seed": None})
     if not is_endless(pipeline):
-        yield Insert(before_last_prefetch(pipeline), "repeat", "repeat@end", {"count": None})
+        last = pipeline.last_except(("prefetch", "with_options"))
+        yield Insert(last.id, "repeat", "repeat@end", {"count": None})
 
 
 def _notes(parts: StandaloneParts, edits: list[Edit], lookups: list[str], *, batches: bool) -> Iterator[str]:
@@ -177,10 +179,6 @@ def _notes(parts: StandaloneParts, edits: list[Edit], lookups: list[str], *, bat
             f"{' and '.join(lookups)} {'looks' if len(lookups) == 1 else 'look'} into tables, which have to "
             "be on every worker: import this module, and what makes them, inside strategy.scope() and not before"
         )
-
-
-def _looks_up(node: Node) -> bool:
-    return node.function is not None and any(kind.startswith("LookupTable") for kind in node.function.operations)
 
 
 def _asking_for_tables(function: Definition, lookups: list[str]) -> Definition:

@@ -18,7 +18,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.results import ServiceNeed
 from pipetune.distributed.emit import service_files
-from pipetune.distributed.emit.index import IndexedForm, indexed_form
+from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import function_of, module_text, prepared
 from pipetune.distributed.emit.remote import is_endless, refuse_python, shared_storage
@@ -68,9 +68,16 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     given, argument = ("source", "*, source, ") if parameter else ("", "")
     guarantee = f"How often an element comes ({mode.policy}): {mode.visits}."
     machines = service_files.machines(known.need)
+    without_repeat = tuple(node for node in at_client if node.op != "repeat")
+    once = function_of(
+        f"indexed_dataset_fn({argument or '*, '}service=None, job_name=None)",
+        docstring="What the training process reads in one pass, each element behind its index.",
+        body=_client(mode, without_repeat, given, pipeline="indexed_pipeline"),
+    )
     text = module_text(
         parts,
-        title=f"The tuned input pipeline of {known.script}, run by a tf.data service.",
+        known,
+        what_for="run by a tf.data service",
         usage=(
             "python serve.py dispatcher --port 5050               # once",
             f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
@@ -85,7 +92,6 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             *(() if known.need is None else (" ".join(recommendation(known.need)),)),
         ),
         notes=notes,
-        checked=known.checked,
         constants=[*_transfer(known.batch_bytes, known.need), *body.constants],
         own=[
             Definition("os", "import os"),
@@ -99,7 +105,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             *indexed.functions(
                 f"indexed_pipeline({given})", docstring="The same for one pass, each element behind its index."
             ),
-            *_indexed_client(indexed, mode, at_client, given, argument),
+            *([once] if indexed.lines else []),
         ],
     )
     folder = service_files.data_folder(tuple(parts.sources.values()))
@@ -194,18 +200,6 @@ def _between_names_and_readers(parts: StandaloneParts, pipeline: Pipeline) -> li
             node = below[0]
             found.append(node)
     return found
-
-
-def _indexed_client(
-    indexed: IndexedForm, mode: _Mode, at_client: tuple[Node, ...], given: str, argument: str
-) -> Iterator[Definition]:
-    if indexed.lines:
-        once = tuple(node for node in at_client if node.op != "repeat")
-        yield function_of(
-            f"indexed_dataset_fn({argument or '*, '}service=None, job_name=None)",
-            docstring="What the training process reads in one pass, each element behind its index.",
-            body=_client(mode, once, given, pipeline="indexed_pipeline"),
-        )
 
 
 def _client(mode: _Mode, at_client: tuple[Node, ...], given: str, pipeline: str = "pipeline") -> Iterator[str]:
