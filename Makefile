@@ -100,7 +100,7 @@ test-one-core: $(INSTALLED)
 # What decides by what it measures runs with nothing beside it, and once more where it fails: other programs use the
 # machine too. Nothing else is run again.
 ALONE := tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py tests/measure/test_differencing.py \
-  tests/stages/test_epoch_starts.py
+  tests/stages/test_epoch_starts.py tests/stages/test_epochs.py
 FIGURES := tests/benchmarks/accuracy/test_attribution.py tests/benchmarks/accuracy/test_bottleneck.py
 ONCE_MORE := --reruns 1 --reruns-delay 10
 
