@@ -78,8 +78,8 @@ def _padded_shapes_text(draft: Draft, edit: ReplaceOperator, current: Pipeline) 
     key_text = functools.partial(write_value, tree, call, op=edit.op, name="padded_shapes")
     shapes = ast.literal_eval(str(edit.arguments["padded_shapes"]))
     in_one_line = _write(shapes, names, key_text)
-    line = line_start(tree.code, tree.end(call) - 1)
-    if not isinstance(shapes, dict) or tree.end(call) - line + len(in_one_line) <= _LINE_LENGTH:
+    line, added = line_start(tree.code, tree.end(call) - 1), f"padded_, padded_shapes={in_one_line}"
+    if not isinstance(shapes, dict) or tree.end(call) - line + len(added) <= _LINE_LENGTH:
         return in_one_line
     ahead = tree.code[line:].decode()
     indentation = ahead[: len(ahead) - len(ahead.lstrip())]
