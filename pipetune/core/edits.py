@@ -328,6 +328,11 @@ class Rewrite:
         own = CONSENT_OF_CLASS.get(self.safety)
         return self.needs if own is None else self.needs | {own}
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Ids of the operators that its edits change, are placed behind, or fuse, in the order of the edits."""
+        return tuple(name for edit in self.edits for name in named_operators(edit))
+
     @functools.cached_property
     def key(self) -> str:
         """Identifies the rewrite within a session."""

@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, apply_edits, named_operators
+from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, apply_edits
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Node, Pipeline
@@ -88,9 +88,8 @@ def _obstacle(rewrite: Rewrite, context: RuleContext, idle: Mapping[str, Node]) 
     """Returns why no plan may contain a rewrite, a sentence; "" if one may. `idle` has the caches downstream by id."""
     if conflict := find_conflict(context, [rewrite]):
         return f"{conflict[0].upper()}{conflict[1:]}."
-    named = [name for edit in rewrite.edits for name in named_operators(edit)]
-    if named and all(name in idle for name in named):
-        return f"Nothing upstream of {describe_operator(idle[named[0]])} runs after the first epoch."
+    if rewrite.named and all(name in idle for name in rewrite.named):
+        return f"Nothing upstream of {describe_operator(idle[rewrite.named[0]])} runs after the first epoch."
     if rewrite.predicted_bytes > context.memory_limit_bytes:
         needed, limit = format_bytes(rewrite.predicted_bytes), format_bytes(context.memory_limit_bytes)
         return f"{rewrite.summary} This would need {needed} more memory, above the limit of {limit}."

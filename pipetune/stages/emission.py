@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 
 from pipetune.core.distribution import VALIDATION_DATA
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits, named_operators
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import RunFailed
@@ -122,26 +123,18 @@ def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:
         return ()
 
 
-def emission_of(session: Session, *, for_all: DatasetResult | None = None) -> Emission:
+def emission_of(session: Session, *, for_all: Collection[str] = ()) -> Emission:
     """Returns what the saved session's patch for training changes, in the source files as they are now.
 
     Args:
         session: the session.
-        for_all: another dataset for which it is changed, too, where no third one is made by the same calls.
+        for_all: keys of rewrites that may change every dataset of their calls, beside those of the patch that may.
     """
     dataset, patch = session.datasets[0], session.patch
     covered = patch.covered_part(dataset.plan) if patch is not None and dataset.plan is not None else Plan("")
-    shared = patch.shared if patch is not None else ()
+    shared = {*for_all, *(patch.shared if patch is not None else ())}
     others = [other.pipeline for other in session.datasets if other is not dataset]
-    sharing = SharedCalls(dataset.pipeline, others)
-
-    def may_share(rewrite: Rewrite) -> bool:
-        names = {name for edit in rewrite.edits for name in named_operators(edit)}
-        made = [sharing.count_datasets(node) for node in dataset.pipeline if node.id in names]
-        both = for_all is not None and made and all(one == (2, (for_all.pipeline.name,)) for one in made)
-        return bool(both) or rewrite.key in shared
-
-    return emit(dataset.pipeline, covered, other_pipelines=others, may_share=may_share)
+    return emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in shared)
 
 
 def emission_for_validation(session: Session, validation: DatasetResult, plan: Plan, inherited: Plan) -> Emission:
@@ -157,12 +150,25 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
     others = [other.pipeline for other in session.datasets if other is not validation]
     first, switches = emission_of(session), _switches(session, validation, plan)
     if switches and len(plan.rewrites) == len(switches) and not inherited.rewrites:
-        both = emission_of(session, for_all=validation)
+        both = emission_of(session, for_all=_made_for_both(session, validation))
         if both.files != first.files:
             return replace(both, covered=tuple(switches), not_covered=(), notes=())
     by_fit = validation.consumer == VALIDATION_DATA and validates_at(validation.file, validation.line)
     file = validation.file if by_fit else ""
     return emit_more(first, pipeline, plan, other_pipelines=others, switches=switches, validated_in=file)
+
+
+def _made_for_both(session: Session, validation: DatasetResult) -> frozenset[str]:
+    """Returns keys of training's rewrites whose calls make its data and the validation data, and no third dataset."""
+    training = session.datasets[0]
+    pipeline, both = training.pipeline, (2, (validation.pipeline.name,))
+    sharing = SharedCalls(pipeline, [other.pipeline for other in session.datasets if other is not training])
+    found = set[str]()
+    for one in training.plan.rewrites if training.plan is not None else ():
+        made = [sharing.count_datasets(pipeline[name]) for name in one.named if name in pipeline]
+        if made and all(count == both for count in made):
+            found.add(one.key)
+    return frozenset(found)
 
 
 def patch_for_validation_alone(study: Study, session: Session) -> PatchResult | None:

@@ -37,7 +37,8 @@ def profile_training(study: Study) -> Profile:
         RunFailed: the pipeline cannot be run at all.
     """
     full = _fill_own_caches(study) if _reads_full_caches(study) else None
-    if full is not None and _may_stay_incomplete(study, counted(full)):
+    leaves_early = study.subject.elements_read is not None  # else no count is needed
+    if full is not None and leaves_early and _may_stay_incomplete(study, counted(full)):
         study.runner.measured = study.subject.source
         full = None
     if full is None:

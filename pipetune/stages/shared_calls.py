@@ -62,9 +62,7 @@ class SharedCallTrials:
         return self._decisions[rewrite.key]
 
     def _decide(self, rewrite: Rewrite) -> bool:
-        touched = [
-            self._pipeline[name] for edit in rewrite.edits for name in named_operators(edit) if name in self._pipeline
-        ]
+        touched = [self._pipeline[name] for name in rewrite.named if name in self._pipeline]
         others: set[int] = set()
         for node in touched:
             sharing = self._sharing.sharing_pipelines(node)
