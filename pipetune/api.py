@@ -105,7 +105,7 @@ def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[s
         PlanMismatch: the plan was created for another pipeline; the message names the first operator that differs.
         PipetuneError: the file is missing or damaged.
     """
-    from pipetune.pipelines import plan_application
+    from pipetune.capture import substitution
     from pipetune.pipelines.live import require_dataset
 
     require_dataset(dataset, caller="pipetune.apply_plan")
@@ -113,7 +113,7 @@ def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[s
         return dataset
     if isinstance(plan, TunedSession):
         return apply_plan(dataset, plan.plan)
-    return plan_application.apply_plan(dataset, plan if isinstance(plan, PlanFile) else load_plan(Path(plan)))
+    return substitution.apply_plan(dataset, plan if isinstance(plan, PlanFile) else load_plan(Path(plan)))
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import job_processes, worker_dataset
+from pipetune.capture import coordinator_consumer, job_processes
 from pipetune.capture.consumption import NoConsumer
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.distributed_input import DistributedInput
-from pipetune.capture.known_variables import closed_over
+from pipetune.capture.loops import closed_over
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import codes_in
 from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
@@ -215,7 +215,7 @@ def _around_creation(script: ObservedScript, original: Any, coordinator: Any, da
     if script.role() or script.training_begun:
         return original(coordinator, dataset_fn)
     with script.as_role("a look"):
-        found = worker_dataset.worker_dataset_of(coordinator, dataset_fn)
+        found = coordinator_consumer.worker_dataset_of(coordinator, dataset_fn)
     with call_sites.restoring_records():
         made = original(coordinator, dataset_fn)
     if found is not None:

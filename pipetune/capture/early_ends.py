@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from pipetune.capture.consumption import WayOut
-from pipetune.capture.known_variables import KnownVariables, assigned_in
-from pipetune.capture.loops import CONSUMING_CALLS
+from pipetune.capture.loops import CONSUMING_CALLS, KnownVariables, assigned_in
 from pipetune.capture.rebuilding import contains, function_at, loops_at, source_at, spans, start_of
 from pipetune.pipelines import call_sites
 

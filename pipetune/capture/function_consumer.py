@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import native_writers
+from pipetune.capture import written_files
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import step_failed
@@ -260,7 +260,7 @@ class FunctionConsumer:
         """Returns the inputs of the script's call, each with what the function takes instead."""
         for one in self._others:
             if one.is_dataset:  # it is the script's own
-                native_writers.report_caches(one.dataset, measuring=True)
+                written_files.report_caches(one.dataset, measuring=True)
         others = [one for one in self._others if not one.is_dataset]
         instead = [(one.value, one.made_from(windows.repeat_forever(one.dataset))) for one in others]
         return [(self._given.value, self._given.made_from(relay.dataset)), *instead]

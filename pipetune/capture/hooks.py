@@ -13,14 +13,13 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import coordinators, distributed_input, job_processes, keras, native_writers
-from pipetune.capture.consumption import Consumption, Reading, Stopwatch, whole_call_stopwatch
+from pipetune.capture import coordinators, distributed_input, job_processes, keras, written_files
+from pipetune.capture.consumption import FIRST_ELEMENTS, Consumption, Reading, Stopwatch, whole_call_stopwatch
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.early_ends import way_out
 from pipetune.capture.function_consumer import FunctionCall
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import is_read_once
-from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
@@ -78,7 +77,7 @@ def _report_caches_of(tensors: Iterable[Any], *, searching: bool) -> None:
     given = (one for one in tensors if one.dtype == tf.variant)
     for dataset in call_sites.datasets_of(given, recorded=not searching):
         if dataset is not None:
-            native_writers.report_caches(dataset)
+            written_files.report_caches(dataset)
 
 
 def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
@@ -86,7 +85,7 @@ def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
         return original(dataset)
     if not script.role() and not inside_workflow():
         script.on_iteration(dataset)
-    native_writers.report_caches(dataset)
+    written_files.report_caches(dataset)
     with Stopwatch() as making:
         iterator = original(dataset)
     if type(iterator) is not tensorflow_private.OwnedIterator:
@@ -96,7 +95,7 @@ def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
 
 def _around_reduce(script: ObservedScript, original: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
     if tf.executing_eagerly():
-        native_writers.report_caches(dataset)
+        written_files.report_caches(dataset)
     seen = tf.executing_eagerly() and not script.role() and not called_by_library()
     with whole_call_stopwatch([script.record_use(dataset, "other", "Dataset.reduce")] if seen else []):
         return original(dataset, *args, **kwargs)
@@ -299,7 +298,7 @@ def _around_values(script: ObservedScript, original: Any, strategy: Any, value_f
 def _around_distributed_iter(script: ObservedScript, original: Any, distributed: Any) -> Any:
     handed = distributed_input.find_distributed_input(distributed)
     if handed is not None and tf.executing_eagerly():
-        native_writers.report_caches(handed.dataset)
+        written_files.report_caches(handed.dataset)
     with script.as_role("a strategy"), Stopwatch() as making:  # it iterates its own dataset on every device
         iterator = original(distributed)
     if handed is None or not tf.executing_eagerly() or type(iterator) is not tensorflow_private.DistributedIterator:

@@ -16,12 +16,11 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes
-from pipetune.capture.consumption import Consumption, whole_call_stopwatch
+from pipetune.capture.consumption import UNCERTAIN_ELEMENTS, UNCERTAIN_SECONDS, Consumption, whole_call_stopwatch
 from pipetune.capture.fit_consumer import FitConsumer, InferenceConsumer, build_optimizer, callbacks_of, is_tf_keras
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.rebuilding import is_read_once
-from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS, UNCERTAIN_SECONDS
 from pipetune.capture.validation import in_callbacks
 from pipetune.core.distribution import FIT, VALIDATION_DATA
 from pipetune.core.results import ResumeMethod, ResumePoint

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes, rebuilding, validation
-from pipetune.capture.consumption import Consumption, variable_name
+from pipetune.capture.consumption import CHANGES_VARIABLES, Consumption, TrainingSigns, variable_name
 from pipetune.capture.distributed_input import DistributedInput, find_distributed_input
 from pipetune.capture.early_ends import elements_in_all, is_in_body
 from pipetune.capture.function_consumer import FunctionCall, FunctionConsumer, FunctionInput, obstacle
@@ -27,7 +27,6 @@ from pipetune.capture.loops import LoopExtender
 from pipetune.capture.patches import Patches
 from pipetune.capture.protection import TOO_LARGE
 from pipetune.capture.rebuilding import is_read_once
-from pipetune.capture.training_signs import CHANGES_VARIABLES, TrainingSigns
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.pipeline import INFINITE
 from pipetune.core.results import ResumePoint

@@ -15,8 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pipetune.capture.consumption import Consumption
-from pipetune.capture.known_variables import KnownVariables, assigned_in
-from pipetune.capture.loops import iterates_range
+from pipetune.capture.loops import KnownVariables, assigned_in, iterates_range
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Finding
 from pipetune.pipelines import call_sites

@@ -1,4 +1,5 @@
-"""Replaces the datasets that a script consumes, by iteration, in a function, by strategy or ClusterCoordinator."""
+"""Applies a plan to live datasets: to one that is given, or to every one that the script consumes, by iteration, in a
+function, by a strategy or by a ClusterCoordinator."""
 
 from __future__ import annotations
 
@@ -8,10 +9,58 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import worker_dataset
+from pipetune.capture import coordinator_consumer
 from pipetune.capture.patches import Patches
 from pipetune.core.distribution import COORDINATOR, DATASET, FUNCTION
-from pipetune.pipelines import call_sites
+from pipetune.core.edits import apply_edits
+from pipetune.core.plan_file import PlanFile
+from pipetune.pipelines import call_sites, live
+from pipetune.pipelines.replay import replay
+
+
+def apply_plan(dataset: Any, plan: PlanFile) -> Any:
+    """Returns the dataset with the plan's edits applied; its functions and seeds are reused.
+
+    Raises:
+        PlanMismatch: the plan was made for another pipeline.
+        CannotReplay: an operator cannot be rebuilt.
+    """
+    source = live.read(dataset)
+    plan.check(source.pipeline)
+    return replay(source, apply_edits(source.pipeline, plan.edits))
+
+
+class Applier:
+    """Replaces every dataset that a plan matches with the planned one.
+
+    `applied` counts the matches; `nearest` is the largest pipeline that did not match, with the plan tried on it.
+    """
+
+    def __init__(self, plan: PlanFile, on_applied: Callable[[str], None]) -> None:
+        self._plans = (plan, *plan.more)
+        self._on_applied = on_applied
+        self._served: dict[int, tuple[Any, Any]] = {}
+        self.applied = 0
+        self.nearest: tuple[PlanFile, live.LivePipeline] | None = None
+
+    def __call__(self, dataset: Any) -> Any:
+        """Returns the dataset to consume instead of `dataset`, or `dataset` itself if no plan matches it."""
+        known = self._served.get(id(dataset))
+        if known is not None and known[0] is dataset:
+            return known[1]
+        source = live.read(dataset)
+        result = dataset
+        for plan in self._plans:
+            if plan.fingerprint == source.pipeline.fingerprint:  # the first: another may be of validation data like it
+                result = replay(source, apply_edits(source.pipeline, plan.edits))
+                self.applied += 1
+                self._on_applied(source.pipeline.name)
+                break
+            if self.nearest is None or len(source.pipeline.nodes) > len(self.nearest[1].pipeline.nodes):
+                self.nearest = (plan, source)
+        self._served[id(dataset)] = (dataset, result)
+        self._served[id(result)] = (result, result)
+        return result
 
 
 def substitute(choose: Callable[[Any], Any], patches: Patches) -> None:
@@ -68,10 +117,10 @@ class _Substitution:
     def around_per_worker_dataset(self, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
         self._inspecting = True
         try:
-            found = worker_dataset.worker_dataset_of(coordinator, dataset_fn)
+            found = coordinator_consumer.worker_dataset_of(coordinator, dataset_fn)
         finally:
             self._inspecting = False
-        if found is None or worker_dataset.sending_obstacle(found.dataset):
+        if found is None or coordinator_consumer.sending_obstacle(found.dataset):
             return original(coordinator, dataset_fn)
         chosen = self._substitute_of(found.dataset)
         if chosen is found.dataset:

@@ -13,7 +13,7 @@ from typing import Any
 from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import host_dataset
 from pipetune.capture.early_ends import SHORTER, exits_of, header_at
-from pipetune.capture.known_variables import UNKNOWN, KnownVariables, assigned_in, closed_over
+from pipetune.capture.loops import UNKNOWN, KnownVariables, assigned_in, closed_over
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 

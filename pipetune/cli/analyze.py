@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.cli import command
-from pipetune.cli.answer import Answer, Failure, session_file_of
-from pipetune.cli.command import add_target, option_strings, target_of
+from pipetune.cli.command import Answer, Failure, add_target, option_strings, session_file_of, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError

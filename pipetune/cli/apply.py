@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipetune.cli.answer import Answer, lines, session_file_of
+from pipetune.cli.command import Answer, lines, session_file_of
 from pipetune.core.codec import Json
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session import NOTHING_TO_CHANGE, PatchResult, Session, outcome_of

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.cli.answer import Answer
-from pipetune.cli.command import positive_count
+from pipetune.cli.command import Answer, positive_count
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:

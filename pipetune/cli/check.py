@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.cli import command
-from pipetune.cli.answer import Answer, lines, session_file_of
+from pipetune.cli.command import Answer, lines, session_file_of
 from pipetune.core import comparison
 from pipetune.core.codec import encode
 from pipetune.core.comparison import SESSION, WARNINGS, GateCheck, GateResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipetune.cli.answer import Answer, session_file_of
+from pipetune.cli.command import Answer, session_file_of
 from pipetune.core import comparison
 from pipetune.core.codec import encode
 from pipetune.core.comparison import FigureDifference, ItemChanges, machine_difference

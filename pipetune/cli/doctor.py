@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from pipetune.cli.answer import Answer, lines, wrapped
+from pipetune.cli.command import Answer, lines, wrapped
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
-from pipetune.cli.answer import Answer, Failure
-from pipetune.cli.command import option_strings
+from pipetune.cli.command import Answer, Failure, option_strings
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.version import VERSION
 

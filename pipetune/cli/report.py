@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipetune.cli.answer import Answer, lines, session_file_of
+from pipetune.cli.command import Answer, lines, session_file_of
 from pipetune.core.codec import Json
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session_file import load

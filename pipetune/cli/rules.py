@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipetune.cli.answer import Answer, lines, wrapped
+from pipetune.cli.command import Answer, lines, wrapped
 
 SUMMARY = "every rule: what it does, when it is legal, its safety"
 

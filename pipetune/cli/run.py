@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipetune.cli.answer import Answer, Failure
-from pipetune.cli.command import add_target, target_of
+from pipetune.cli.command import Answer, Failure, add_target, target_of
 from pipetune.core.plan_file import PLAN_FILE, load_plan
 
 SUMMARY = "run a script with a plan applied, source untouched"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipetune.cli.answer import Answer, session_file_of
-from pipetune.cli.command import bandwidth, factor, milliseconds, positive_count
+from pipetune.cli.command import Answer, bandwidth, factor, milliseconds, positive_count, session_file_of
 from pipetune.core.codec import Json, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine

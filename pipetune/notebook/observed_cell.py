@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pipetune.capture import hooks, native_writers, protection
+from pipetune.capture import hooks, protection, written_files
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.loop_consumer import LoopConsumer
@@ -183,7 +183,7 @@ class ObservedCell:
         """
         try:
             with self._measuring, call_sites.Recorder(), hooks.installed(self.script), self._created:
-                native_writers.watch(self.script.patches)
+                written_files.watch(self.script.patches)
                 self._listen_to_interrupts()
                 if extends_loops:
                     self.script.loop_extender.install()

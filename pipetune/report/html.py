@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipetune.core.codec import Json, encode
-from pipetune.core.redaction import redact
 from pipetune.core.session import Session
+from pipetune.core.session_file import redact
 from pipetune.core.summary import summary
 from pipetune.report.blocks import Place
 from pipetune.report.page import page

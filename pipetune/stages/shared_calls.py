@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.capture import consumption
-from pipetune.capture.training_signs import FIRST_ELEMENTS
+from pipetune.capture.consumption import FIRST_ELEMENTS
 from pipetune.core.edits import Edit, Insert, Plan, ReplaceSource, Rewrite, Safety, named_operators, renamed
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Node, Pipeline

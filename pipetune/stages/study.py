@@ -11,10 +11,9 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
-from pipetune.capture.consumption import Consumer, NoConsumer
+from pipetune.capture.consumption import FIRST_ELEMENTS, Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.rebuilding import loops_at, rebuild_loops, rebuilt_operators
-from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam

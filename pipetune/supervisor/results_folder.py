@@ -19,9 +19,8 @@ from pipetune.core.cluster import parameter_server_tasks
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
 from pipetune.core.plan_file import PLAN_FILE
-from pipetune.core.redaction import redact
 from pipetune.core.session import Session
-from pipetune.core.session_file import SESSION_FILE
+from pipetune.core.session_file import SESSION_FILE, redact
 from pipetune.supervisor.target import Target
 
 

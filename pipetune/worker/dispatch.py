@@ -8,8 +8,8 @@ from typing import Any
 
 from pipetune import workflow
 from pipetune.capture import consumption
+from pipetune.capture.consumption import UNCERTAIN_ELEMENTS
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS
 from pipetune.core import messages
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, LogLine, MessageWriter, Mode, SessionSaved

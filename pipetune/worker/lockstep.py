@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 
-from pipetune.capture import consumption, job_processes, native_writers, protection
+from pipetune.capture import consumption, job_processes, protection, written_files
 from pipetune.capture.coordinators import PARAMETER_SERVER_HINT
 from pipetune.capture.lockstep_consumer import LocalConsumer, LockstepConsumer
 from pipetune.capture.observed_script import ObservedScript
@@ -132,7 +132,7 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
     journal = undo.open_journal(job.undo)
     file_events.set_journal(journal)
     with Patches() as patches:
-        native_writers.watch(patches)
+        written_files.watch(patches)
         if journal is not None:
             journal.confirm_training(journal.begin_generation())
         protection.disable_saving(lambda _name: None)

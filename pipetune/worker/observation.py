@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune.capture import consumption, hooks, loops, native_writers, pending_cleanup, protection, repeatability
+from pipetune.capture import consumption, hooks, loops, protection, repeatability, written_files
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.core import file_events, undo
@@ -77,7 +77,7 @@ class ObservedRun:
         if self._journal is not None:
             self._journal.on_write = self._script.written_files.add
         self._files = protection.FileProtection(self._journal)
-        self._exit_handlers: pending_cleanup.ExitHandlers  # from `run` on
+        self._exit_handlers: exits.ExitHandlers  # from `run` on
         self._loop_left = False  # the script has left its loop
         self._leave_lock = threading.Lock()
         self.code: int | None = None
@@ -90,8 +90,8 @@ class ObservedRun:
         file_events.set_journal(self._journal)
         self._stop_signals.install()
         with call_sites.Recorder(), hooks.installed(self._script):
-            native_writers.watch(self._script.patches)
-            self._exit_handlers = pending_cleanup.ExitHandlers(self._script.patches)
+            written_files.watch(self._script.patches)
+            self._exit_handlers = exits.ExitHandlers(self._script.patches)
             ended = self._run_script()
             if self._thread is not None:
                 self._leave_loop(ended)
@@ -207,7 +207,7 @@ class ObservedRun:
 
     def _exit(self, code: int, frame: FrameType | None) -> NoReturn:
         """Exits the process while the script stands at `frame`; None if the script has reached its end."""
-        code = self._conclude(code, pending_cleanup.describe_pending(frame, self._exit_handlers.count))
+        code = self._conclude(code, exits.describe_pending(frame, self._exit_handlers.count))
         exits.exit_process(code, self._writer, self._journal)
 
     def _run_work(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:

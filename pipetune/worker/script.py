@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.capture.patches import Patches
-from pipetune.capture.substitution import substitute
+from pipetune.capture.substitution import Applier, substitute
 from pipetune.core.errors import PipetuneError, PlanMismatch, invalid_source
 from pipetune.core.messages import Job, LogLine, MessageWriter, ScriptExited, ScriptFailed
 from pipetune.core.plan_file import load_plan
 from pipetune.measure import machine
-from pipetune.pipelines.plan_application import Applier
 
 _OWN_FILES = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, "<frozen runpy>")
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import worker_dataset
+from pipetune.capture import coordinator_consumer
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import Patches
@@ -183,7 +183,7 @@ def first_of(iterator: Any) -> Any:
 
 def epoch(dataset: Any) -> list[list[int]]:
     """The first element on each worker of a new iterator of a dataset."""
-    found = worker_dataset.worker_dataset_of(COORDINATOR, lambda: dataset)
+    found = coordinator_consumer.worker_dataset_of(COORDINATOR, lambda: dataset)
     like = iter(COORDINATOR.create_per_worker_dataset(found.dataset_function(dataset)))
     made = tensorflow_private.fetch_from_workers(COORDINATOR, first_of, found.iterator(dataset, like))
     return [numbers.tolist() for numbers in made]

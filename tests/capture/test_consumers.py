@@ -20,10 +20,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWa
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall, WorkerDataset
 from pipetune.capture.distributed_input import distribute_like_fit
 from pipetune.capture.fit_consumer import _TAKEN_AHEAD, FitConsumer, InferenceConsumer, is_tf_keras, steps_per_call
-from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import StepFailed
 from pipetune.core.results import RunFailed, StepSeries

@@ -31,10 +31,10 @@ pytestmark = [
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.capture import keras as inference
+from pipetune.capture.consumption import FIRST_ELEMENTS
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher, Patches
-from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core import cluster
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError

@@ -16,9 +16,9 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.capture import consumption, hooks, training_signs
+from pipetune.capture import consumption, hooks
+from pipetune.capture.consumption import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.capture.training_signs import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
 from pipetune.pipelines import call_sites
 
 
@@ -122,7 +122,7 @@ def test_loop_that_changes_nothing_does_not_train(script: str) -> None:
 
 
 def test_loop_without_a_sign_is_taken_after_many_elements_and_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_signs, "UNCERTAIN_SECONDS", 0.0)
+    monkeypatch.setattr(consumption, "UNCERTAIN_SECONDS", 0.0)
     found = begun("printing", count=1000)
     assert found is not None and UNCERTAIN_ELEMENTS <= found[0] < UNCERTAIN_ELEMENTS + 64 and found[1] == ""
     assert begun("printing", count=UNCERTAIN_ELEMENTS - 1) is None
@@ -156,10 +156,10 @@ def test_pytorch_optimizer_that_steps_trains(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_variables_that_are_not_a_number_and_stay_so_show_nothing() -> None:
     variable = tf.Variable([float("nan"), 1.0])
-    signs = training_signs.TrainingSigns(None)
+    signs = consumption.TrainingSigns(None)
     assert signs.describe(None) == ""
     variable.assign_add([0.0, 1.0])
-    assert signs.describe(None) == training_signs.CHANGES_VARIABLES
+    assert signs.describe(None) == consumption.CHANGES_VARIABLES
 
 
 def test_jax_arrays_that_an_iteration_carries_over_show_training() -> None:
@@ -192,7 +192,7 @@ def test_names_that_a_loop_reads_before_it_stores_them_are_carried_over() -> Non
             state = state + fresh
             if element == 3:
                 frame = sys._getframe()
-                return training_signs._loop_carried(frame.f_code, frame.f_lasti)
+                return consumption._loop_carried(frame.f_code, frame.f_lasti)
         raise AssertionError((state, fresh))
 
     assert carried(iter(range(5))) == {"state"}

@@ -13,7 +13,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture import native_writers, protection
+from pipetune.capture import protection, written_files
 from pipetune.capture.patches import Patches
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core import file_events, restoration, undo
@@ -26,7 +26,7 @@ def journal(tmp_path: Path) -> Iterator[undo.UndoJournal]:
     (tmp_path / "journals").mkdir()
     patches, journal = Patches(), undo.UndoJournal(str(tmp_path / "journals"))
     file_events.set_journal(journal)
-    native_writers.watch(patches)
+    written_files.watch(patches)
     yield journal
     patches.close()
     file_events.set_journal(None)

@@ -13,8 +13,8 @@ from pipetune.cli.check import MOST_LINES, Gate, annotation_lines, job_summary
 from pipetune.core import session_file
 from pipetune.core.comparison import check_completed, check_input_wait
 from pipetune.core.profile import Finding
-from pipetune.core.redaction import redact
 from pipetune.core.session import Session
+from pipetune.core.session_file import redact
 from tests.cli.results import Shell
 from tests.core.sessions import SCRIPT, session
 from tests.report.reading import with_main

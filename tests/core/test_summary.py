@@ -11,9 +11,8 @@ import pytest
 from pipetune.core.distribution import OriginalSharding
 from pipetune.core.edits import Consent
 from pipetune.core.profile import Finding
-from pipetune.core.redaction import WITHHELD, redact
 from pipetune.core.session import Session
-from pipetune.core.session_file import session_data
+from pipetune.core.session_file import WITHHELD, redact, session_data
 from pipetune.core.settings import Command, Settings
 from pipetune.core.summary import summary
 from tests.core.sessions import SCRIPT, session

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipetune.capture.training_signs import FIRST_ELEMENTS
+from pipetune.capture.consumption import FIRST_ELEMENTS
 from tests.default_run import cases
 from tests.e2e.command import PRECIOUS, Done
 from tests.files import trial

@@ -16,7 +16,8 @@ from pipetune.core.plan_file import PlanFile, save_plan
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.pipelines import call_sites, live, plan_application
+from pipetune.capture import substitution
+from pipetune.pipelines import call_sites, live
 
 
 def build(*, size: int = 2, seed: int = 3) -> Any:
@@ -80,7 +81,7 @@ def test_applier_serves_every_dataset_of_the_plan() -> None:
     told: list[str] = []
     unchanged = plan_for(build())  # of another dataset with the same pipeline
     plan = replace(plan_for(build(), *EDITS), more=(plan_for(build(size=5), EDITS[0]), unchanged))
-    applier = plan_application.Applier(plan, told.append)
+    applier = substitution.Applier(plan, told.append)
     train, validation, other = build(), build(size=5), build(size=7)
     tuned = applier(train)
     assert live.read(tuned).pipeline.output.op == "prefetch"

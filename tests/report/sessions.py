@@ -12,7 +12,6 @@ from pipetune.core.functions import FunctionFacts
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, SourceLocation
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
-from pipetune.core.redaction import redact
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
 from pipetune.core.session import (
     Candidate,
@@ -25,6 +24,7 @@ from pipetune.core.session import (
     Session,
     TrainingResult,
 )
+from pipetune.core.session_file import redact
 from pipetune.core.settings import Command, Settings
 from pipetune.supervisor.session_ending import without_patch
 from tests.report.reading import with_main, with_part

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.redaction import redact
 from pipetune.core.results import Interval
 from pipetune.core.session import Session
+from pipetune.core.session_file import redact
 from pipetune.core.storage import FileUse, PageCacheResidency, Sweep, SweepLevel, SweepReader
 from pipetune.report.blocks import Bars, Facts
 from pipetune.report.html import html

@@ -11,9 +11,9 @@ from pipetune.core.edits import Consent, Insert, Plan, Safety
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
-from pipetune.core.redaction import redact
 from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session, TrainingResult
+from pipetune.core.session_file import redact
 from pipetune.core.settings import Command
 from pipetune.report.blocks import Checks, Commands, Diff, Facts
 from pipetune.report.headline import headline

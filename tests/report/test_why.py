@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.redaction import redact
 from pipetune.core.session import DatasetResult, Session
+from pipetune.core.session_file import redact
 from pipetune.core.settings import Command
 from pipetune.report.blocks import Facts, Listing
 from pipetune.report.edit_text import argument_list

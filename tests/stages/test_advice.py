@@ -12,9 +12,8 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall, WorkerDataset
 from pipetune.capture.fit_consumer import FitConsumer
-from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.distribution import FIT
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
