@@ -11,7 +11,7 @@ from rich.text import Text
 from pipetune.core.machine import Machine
 from pipetune.report import words
 from pipetune.report.console import unit_text
-from pipetune.report.markdown_text import escape, table
+from pipetune.report.words import escape, table
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pipetune.core.codec import decode
 from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.report.progress import Progress as Screen
+from pipetune.report.console import Progress as Screen
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.process import worker
 

@@ -10,10 +10,9 @@ from typing import TextIO, cast
 
 from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.session import Session
-from pipetune.interactive import in_notebook
 from pipetune.journal import Listener
-from pipetune.report.progress import Progress
-from pipetune.source.cells import Cells
+from pipetune.report.console import Progress
+from pipetune.source.cells import Cells, in_notebook
 
 
 class ProgressListener(Listener):

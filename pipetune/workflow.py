@@ -12,17 +12,16 @@ from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
 from pipetune.stages.dataset_costs import measure_dataset_costs, validation_costs_much
 from pipetune.stages.distributed_form import write_distributed_form
-from pipetune.stages.epochs import measure_epochs
+from pipetune.stages.epochs import measure_epochs, record_steps
 from pipetune.stages.files import measure_files, sweep_reads
-from pipetune.stages.later_epochs import profile_training
 from pipetune.stages.planning import find_plan, give_verdict, note_tfds_reads, predict_what_if, should_run_trials
 from pipetune.stages.profiling import (
+    profile_training,
     read_tensorflow_optimizations,
     refine_costs,
     time_device_copy,
     watch_memory,
 )
-from pipetune.stages.steps import record_steps
 from pipetune.stages.study import Study
 from pipetune.stages.validation import tune_validation
 

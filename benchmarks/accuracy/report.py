@@ -10,7 +10,7 @@ from benchmarks.accuracy.results import FIGURES, Accuracy, AccuracyFigure
 from benchmarks.claims import claims_markdown, claims_table, machine_line
 from pipetune.report import words
 from pipetune.report.console import indented, print_parts, unit_text
-from pipetune.report.markdown_text import escape
+from pipetune.report.words import escape
 
 
 def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None) -> None:

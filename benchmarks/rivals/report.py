@@ -13,7 +13,7 @@ from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, WorkloadResu
 from pipetune.core.results import Interval
 from pipetune.report import words
 from pipetune.report.console import indented, print_parts, unit_text
-from pipetune.report.markdown_text import escape, table
+from pipetune.report.words import escape, table
 
 _MISSING = "-"
 

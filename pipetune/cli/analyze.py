@@ -171,7 +171,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: the options are not valid, or nothing could be started.
     """
-    from pipetune.report.progress import Progress
+    from pipetune.report.console import Progress
     from pipetune.supervisor.analysis import analyze
 
     request, warnings = (_resumed(arguments), []) if arguments.resume else _requested(arguments)

@@ -61,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Answer:
     """Runs the command. Its exit code is 1 if something could not be measured, or an accuracy target was missed."""
-    from pipetune.report.progress import Progress
+    from pipetune.report.console import Progress
 
     suite = _suite("decisions" if arguments.decisions else "accuracy" if arguments.accuracy else "rivals")
     from benchmarks.suites import Request, bench  # found now that the clone is on the path

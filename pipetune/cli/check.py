@@ -20,9 +20,8 @@ from pipetune.core.pipeline import location_of
 from pipetune.core.profile import Finding
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
-from pipetune.report.markdown_text import block
 from pipetune.report.places import WITHHELD, places_of, shell
-from pipetune.report.words import clean, ratio
+from pipetune.report.words import block, clean, ratio
 from pipetune.supervisor.results_folder import ResultsFolder, results_folder_of
 
 

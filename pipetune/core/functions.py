@@ -111,14 +111,14 @@ class PredicatePushdown(ProbeResult):
 
 @dataclass(frozen=True)
 class MapFusion(ProbeResult):
-    """Whether one function can call the functions of consecutive maps in turn (`pipelines/map_functions.py`)."""
+    """Whether one function can call the functions of consecutive maps in turn (`pipelines/replay.py`)."""
 
     first: tuple[str, ...] = ()  # ids of the upstream maps, most upstream first
 
 
 @dataclass(frozen=True)
 class CropDecoding(ProbeResult):
-    """Whether a function that decodes JPEGs could decode only the window it keeps (`probes/decode_and_crop.py`)."""
+    """Whether a function that decodes JPEGs could decode only the window it keeps (`probes/edited_graphs.py`)."""
 
     seen: str = ""  # the examined elements, all JPEGs: "48 elements, start, middle and end"
 
@@ -162,7 +162,7 @@ class FunctionSplit:
 
 @dataclass(frozen=True)
 class ScaledDecoding(ProbeResult):
-    """Whether a function that decodes JPEGs could decode them at a smaller scale (`probes/decode_and_crop.py`)."""
+    """Whether a function that decodes JPEGs could decode them at a smaller scale (`probes/edited_graphs.py`)."""
 
     ratio: int = 2  # full side length over that of the smallest sufficient scale: 2, 4 or 8
     seen: str = ""  # the examined elements: "48 elements: start, middle and end"

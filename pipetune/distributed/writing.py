@@ -21,9 +21,9 @@ from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.remote import clause, refuse_all, refuse_tfds
 from pipetune.distributed.emit.sharding import BATCHES
-from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
+from pipetune.distributed.verify import batch_checks, coverage
 from pipetune.distributed.verify.counting import Counted
-from pipetune.model.service import recommendation
+from pipetune.model.sizing import recommendation
 from pipetune.pipelines.live import LivePipeline
 
 AssessService = Callable[[float | None], ServiceNeed]
@@ -145,10 +145,10 @@ def count_deliveries(
 ) -> Counted:
     """Returns what the workers receive, for several numbers of workers, by running the module in this process.
 
-    Arguments and errors are those of `coverage.count` and `service_coverage.check_service`.
+    Arguments and errors are those of `coverage.count` and `coverage.check_service`.
     """
     if kind.delivery is DeliveryMode.SERVICE:
-        return service_coverage.check_service(module, source, tuned, parameter=parameter)
+        return coverage.check_service(module, source, tuned, parameter=parameter)
     return coverage.count(kind, module, source, tuned, parameter=parameter)
 
 
@@ -163,7 +163,7 @@ def _outcome(check: Callable[[], str]) -> tuple[str, str]:
 def _check_index_order(kind: Kind, module: Standalone, tuned: Pipeline, checks: Checks, parameter: object) -> str:
     if not module.indexed:
         return ""
-    return index_coverage.check_order(
+    return coverage.check_order(
         module.text,
         tuned=tuned,
         delivery=kind.delivery,

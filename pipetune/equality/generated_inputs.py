@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.equality.recordings import RecordedElements
-from pipetune.equality.sharing import ChangedRegion
+from pipetune.equality.sharing import ChangedRegion, RecordedElements
 
 MIN_ELEMENTS = 41
 """Elements to generate unless batches need more: each kind occurs, at several positions of a SIMD packet."""

@@ -18,7 +18,7 @@ from pipetune.core.edits import Edit, Insert, Remove, Safety, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
-from pipetune.equality import elements, recordings, sample, sharing
+from pipetune.equality import elements, sample, sharing
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.pinning import PinnedDataset, PinningOptions, pin_dataset
 from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
@@ -54,7 +54,7 @@ class SerializedPipeline:
 
     content: bytes
     spec: Any
-    passes: recordings.PassCounter  # of its recorded source
+    passes: sharing.PassCounter  # of its recorded source
 
 
 class PairedRuns:
@@ -100,7 +100,7 @@ class PairedRuns:
         self.normalize_zeros = False  # whether -0.0 and denormals are treated as 0.0
         self.expanding_elements = _EXPANDING_ELEMENTS
         self.copied = 0  # position of the recorded element of which copies are served
-        self.recordings: dict[str, recordings.RecordedElements] = {}
+        self.recordings: dict[str, sharing.RecordedElements] = {}
         self.seed = limits.seed
         self._start, self._seconds = time.monotonic(), limits.seconds
         self._folder = folder
@@ -163,7 +163,7 @@ class PairedRuns:
             works = (*original.pipeline.upstream(name), original.pipeline[name])
             if any(node.argument("deterministic") is False for node in works):  # read as it is compared: in order
                 endless = PinningOptions(infinite_repeat_count=_MAX_REPEATS)
-                dataset = self.pin(_serialize(dataset, recordings.PassCounter()), endless).dataset
+                dataset = self.pin(_serialize(dataset, sharing.PassCounter()), endless).dataset
             until = self.elapsed + (until_share - self.elapsed) / left  # one long dataset leaves time for the others
             recording = self._record(dataset, name, passes=passes, until_share=until)
             self.recordings[name] = recording
@@ -175,18 +175,18 @@ class PairedRuns:
             if recording.error:
                 self.notes.append(f"After that it raises {recording.error}.")
 
-    def _record(self, dataset: Any, name: str, *, passes: int, until_share: float) -> recordings.RecordedElements:
+    def _record(self, dataset: Any, name: str, *, passes: int, until_share: float) -> sharing.RecordedElements:
         count = 3 * _EXPANDING_ELEMENTS if self._needs_few_elements(name) else self.count
         spec = dataset.element_spec
-        dense = all(map(recordings.is_dense, tf.nest.flatten(spec)))
+        dense = all(map(sharing.is_dense, tf.nest.flatten(spec)))
         if self.sides[0].pipeline[name].op == "from_tensor_slices" and dense:
             row_bytes = live.element_bytes(tf.nest.flatten(spec)) or 0
             if count * row_bytes <= _MAX_GRAPH_BYTES:
-                return recordings.record_rows(gathering.source_arrays(dataset), spec, count=count)
-        recording = recordings.record(
+                return sharing.record_rows(gathering.source_arrays(dataset), spec, count=count)
+        recording = sharing.record(
             dataset, count=count, deadline=self.time_at(until_share), max_bytes=MAX_RECORDED_BYTES, passes=passes
         )
-        return recordings.stacked(recording)
+        return sharing.stacked(recording)
 
     def hidden_error(self, *, until_share: float) -> str:
         """Returns why an error would be raised at another position, or not in every epoch; "" if none is found.
@@ -213,7 +213,7 @@ class PairedRuns:
         """
         key = (self.copied if copies else -1, self._exact_count, self.count, self.expanding_elements)
         if key not in self._built:
-            passes = recordings.PassCounter(), recordings.PassCounter()
+            passes = sharing.PassCounter(), sharing.PassCounter()
             one, other = self._build(passes, copies=copies)
             self._built[key] = (_serialize(one, passes[0]), _serialize(other, passes[1]))
         return self._built[key]
@@ -390,7 +390,7 @@ class PairedRuns:
         inner._start = self._start
         return inner
 
-    def use_elements(self, name: str, recording: recordings.RecordedElements) -> None:
+    def use_elements(self, name: str, recording: sharing.RecordedElements) -> None:
         """Uses these elements in place of the output of an operator that both pipelines have."""
         self.recordings = {name: recording}
         self._built.clear()
@@ -414,15 +414,15 @@ class PairedRuns:
         """The share of the time limit that is used up."""
         return (time.monotonic() - self._start) / self._seconds
 
-    def _build(self, passes: Sequence[recordings.PassCounter], *, copies: bool) -> tuple[Any, Any]:
+    def _build(self, passes: Sequence[sharing.PassCounter], *, copies: bool) -> tuple[Any, Any]:
         sources = [(name, one, self._selection(name, one, copies=copies)) for name, one in self.recordings.items()]
         if copies:
             sizes = sample.batch_sizes(self.sides[0].pipeline)
             parts = math.prod(sizes) if self._drops_remainders else 1  # all words in a batch of blocks of them
             count = max(self.copy_count, min(parts + parts // 4, _MAX_COPIES))
-            sources += [(name, one, recordings.copies_of(0, count)) for name, one in self._recorded_downstream(count)]
+            sources += [(name, one, sharing.copies_of(0, count)) for name, one in self._recorded_downstream(count)]
         given, given_other = (
-            {name: recordings.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
+            {name: sharing.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
         )
         cut = self.copy_count if copies else self.count
         points = [] if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings)
@@ -441,31 +441,31 @@ class PairedRuns:
             )
             return self.datasets
 
-    def _selection(self, name: str, recording: recordings.RecordedElements, *, copies: bool) -> recordings.Selection:
+    def _selection(self, name: str, recording: sharing.RecordedElements, *, copies: bool) -> sharing.Selection:
         """Returns which of the recorded elements are served."""
         few = self._needs_few_elements(name)
         if copies:
-            return recordings.copies_of(self.copied, self.expanding_elements if few else self.copy_count)
+            return sharing.copies_of(self.copied, self.expanding_elements if few else self.copy_count)
         if few:
-            return recordings.evenly_spaced(self.expanding_elements)
+            return sharing.evenly_spaced(self.expanding_elements)
         count = min(len(recording), self.count)
         count = count if self._exact_count else self._with_last_batch(count)
         # Of the data, from start to end: a sample may be longer than what is served, or have become too long.
-        return recordings.first_elements(count) if recording.generated else recordings.evenly_spaced(count)
+        return sharing.first_elements(count) if recording.generated else sharing.evenly_spaced(count)
 
     def _with_last_batch(self, count: int) -> int:
         """Returns the largest number of elements up to `count` whose last batch is as the comparison needs it."""
         return sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
 
-    def _recorded_downstream(self, count: int) -> Iterator[tuple[str, recordings.RecordedElements]]:
+    def _recorded_downstream(self, count: int) -> Iterator[tuple[str, sharing.RecordedElements]]:
         """Yields one element, to be copied, of each operator upstream of all draws: only these tell copies apart."""
         for name in sharing.expanded_without_draws(*self.sides):
-            first = recordings.record(
+            first = sharing.record(
                 self.sides[0].live.datasets[name].take(1), count=1, deadline=self.time_at(1.2), max_bytes=1
             )
             if len(first):
                 small = count * elements.element_bytes(first.passes[0][0]) <= _MAX_GRAPH_BYTES
-                yield name, recordings.stacked(first) if small else first
+                yield name, sharing.stacked(first) if small else first
 
     def _gathered_rows(self, *, copies: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Returns datasets of the indices, and of the served rows, for arrays whose rows the candidate gathers.
@@ -561,7 +561,7 @@ def _python_calls(pipeline: Pipeline) -> list[tuple[object, ...]]:
     ]
 
 
-def _serialize(dataset: Any, passes: recordings.PassCounter) -> SerializedPipeline:
+def _serialize(dataset: Any, passes: sharing.PassCounter) -> SerializedPipeline:
     try:
         return SerializedPipeline(tensorflow_private.serialized_graph(dataset), dataset.element_spec, passes)
     except Exception as error:  # TensorFlow raises many kinds; nothing but its serializer runs here

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines.functions import called_functions, function_references
-from pipetune.pipelines.op_types import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
-from pipetune.pipelines.reachability import reachable
+from pipetune.pipelines.graphs import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws, reachable
 
 SEED_INPUTS = {
     "ShuffleDataset": 2,

@@ -20,7 +20,7 @@ from pipetune.core.pipeline import Node
 from pipetune.core.profile import BufferContents, PaddingShares
 from pipetune.core.results import RunFailed
 from pipetune.measure import machine
-from pipetune.measure.shuffles import with_smaller_shuffles
+from pipetune.measure.caches import with_smaller_shuffles
 from pipetune.model.memory import Shapes, best_buckets, max_buckets, padded_share, sequential_batches
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay

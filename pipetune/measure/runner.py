@@ -24,11 +24,10 @@ from pipetune.core.profile import Profile
 from pipetune.core.results import AutotuneValues, Comparison, Pause, RunFailed, StepRaised, StepSeries, Window
 from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
-from pipetune.measure.autotune_log import ParameterLog, log_parameters
-from pipetune.measure.caches import filled
+from pipetune.measure.caches import CutBuffers, filled
 from pipetune.measure.files import drop_from_page_cache
 from pipetune.measure.machine import throttling_group
-from pipetune.measure.shuffles import CutBuffers
+from pipetune.measure.runtime_choices import ParameterLog, log_parameters
 from pipetune.model.caches import added_caches, seconds_to_fill
 from pipetune.model.memory import expected_peak_bytes
 from pipetune.pipelines import live, replay

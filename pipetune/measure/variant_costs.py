@@ -20,12 +20,12 @@ from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
-from pipetune.pipelines import live, map_functions
+from pipetune.pipelines import live
 from pipetune.pipelines.function_splitting import SplittableFunction
-from pipetune.pipelines.graph_edits import graph_edit
-from pipetune.pipelines.replay import replay
+from pipetune.pipelines.graphs import graph_edit
+from pipetune.pipelines.replay import build_variant, compose_maps, replay, with_fixed_draws
 from pipetune.probes.batches import downstream_batch, map_two_parts
-from pipetune.probes.decode_and_crop import decode_at_scale
+from pipetune.probes.edited_graphs import decode_at_scale
 from pipetune.timing import windows
 from pipetune.timing.iterators import iterating
 
@@ -137,7 +137,7 @@ def _function_seconds(source: live.LivePipeline, _annotated: Pipeline, node: Nod
         whole = SplittableFunction(original._map_func)
         _, called = map_two_parts(plain, whole, answer.cut.position, synchronous=True)
     else:
-        function = map_functions.build_variant(
+        function = build_variant(
             tensorflow_private.python_function(original._map_func), answer.form, plain.element_spec
         )
         called = plain.map(function, synchronous=True)
@@ -309,14 +309,14 @@ def _fused(source: live.LivePipeline, annotated: Pipeline, profile: Profile | No
             node.id,
             source.datasets[source.pipeline[names[0]].inputs[0]],
             [source.datasets[name]._map_func for name in names],
-            {FunctionVariant.FUSED.value: functools.partial(map_functions.compose_maps, source, names)},
+            {FunctionVariant.FUSED.value: functools.partial(compose_maps, source, names)},
             _seconds_above(annotated, names[0], profile),
             _own_seconds(names, profile),
         )
 
 
 def _map_apart(plain: Any, functions: Sequence[Any]) -> Any:
-    for function in map_functions.with_fixed_draws(functions):  # by chance one form might draw what is cheap
+    for function in with_fixed_draws(functions):  # by chance one form might draw what is cheap
         plain = plain.map(function, synchronous=True)
     return plain
 

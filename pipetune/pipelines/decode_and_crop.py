@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.functions import FunctionFacts
-from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, edited_function, replacement_node
-from pipetune.pipelines.reachability import reachable
+from pipetune.pipelines.graphs import CannotEdit, TracedOps, edited_function, reachable, replacement_node
 
 _DECODER = "DecodeJpeg"
 

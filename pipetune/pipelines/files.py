@@ -20,8 +20,8 @@ from pipetune.core import files
 from pipetune.core.operators import READERS
 from pipetune.pipelines import live
 from pipetune.pipelines.functions import all_nodes
+from pipetune.pipelines.graphs import reachable
 from pipetune.pipelines.live import LivePipeline
-from pipetune.pipelines.reachability import reachable
 
 _folder = ""  # holds all private locations while `private_files` is open
 

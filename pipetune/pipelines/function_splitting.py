@@ -18,10 +18,8 @@ from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS, SplitPosition
 from pipetune.pipelines.call_sites import called_name, is_library, syntax_tree
 from pipetune.pipelines.functions import called_functions
-from pipetune.pipelines.graph_edits import function_body, graph_with, rebuild_function, specs_of
+from pipetune.pipelines.graphs import draws, function_body, graph_with, reachable, rebuild_function, specs_of
 from pipetune.pipelines.lifting import prove_rows
-from pipetune.pipelines.op_types import draws
-from pipetune.pipelines.reachability import reachable
 from pipetune.pipelines.terms import CannotProve
 
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
+from pipetune.pipelines.graphs import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
 from pipetune.pipelines.objects import inherits, live_instances
-from pipetune.pipelines.op_types import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
 from pipetune.pipelines.where_to_cond import array_selections
 
 _WRITES = frozenset(

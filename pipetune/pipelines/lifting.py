@@ -19,8 +19,8 @@ import numpy as np
 
 from pipetune import tensorflow_private
 from pipetune.pipelines import value_ranges
+from pipetune.pipelines.graphs import ELEMENTWISE, ELEMENTWISE_EXACT, ELEMENTWISE_INEXACT, IDENTITIES, REDUCTIONS
 from pipetune.pipelines.normal_forms import UNKNOWN_ROWS, normalize, stack_rows, unwrap_rows
-from pipetune.pipelines.op_types import ELEMENTWISE, ELEMENTWISE_EXACT, ELEMENTWISE_INEXACT, IDENTITIES, REDUCTIONS
 from pipetune.pipelines.terms import ROWS, Call, CannotProve, Shape, Term, constant, input_terms, terms_of
 
 PART = "Part"

@@ -1,11 +1,14 @@
-"""Reads the `Pipeline` of a live dataset."""
+"""Reads the `Pipeline` of a live dataset, and finds the script's other live datasets that the same call has made: a
+helper that builds training and validation data."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from pipetune.core.functions import FunctionFacts, with_effects_of
 from pipetune.core.operators import CAUTIOUS, OPERATORS, READERS, Role, operator_facts
 from pipetune.core.pipeline import INFINITE, SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
+from pipetune.pipelines.graphs import reachable
 from pipetune.pipelines.objects import live_instances
 
 
@@ -394,3 +398,43 @@ def _advice(value: Any) -> str:
     if isinstance(value, Iterator) or hasattr(value, "__iter__"):
         return " tf.data.Dataset.from_generator(lambda: ..., output_signature=...) turns an iterable into one."
     return ""
+
+
+_MOST_LINKS = 200  # datasets visited in search of the last ones derived from a dataset, at most
+
+
+def siblings(source: LivePipeline, known: Sequence[LivePipeline]) -> list[LivePipeline]:
+    """Returns the pipelines of live datasets that share a call site with `source`, without those in `known`.
+
+    Each pipeline is read from the last dataset that was derived from the shared one. What is derived from a known
+    pipeline itself is none: a strategy divides the batches of the dataset that `fit` receives by datasets of its own.
+    """
+    seen = _read_by([source, *known])
+    sites = {site for one in source.datasets.values() if (site := call_sites.site_of(one)) is not None}
+    recorded = call_sites.live_datasets()
+    readers: dict[int, list[Any]] = defaultdict(list)
+    for one in recorded:
+        for above in tensorflow_private.inputs(one) if id(one) not in seen else ():
+            readers[id(above)].append(one)
+    last: dict[int, Any] = {}
+    for one in recorded:
+        if id(one) not in seen and call_sites.site_of(one) in sites:
+            derived = reachable([one], lambda above: readers.get(id(above), []))
+            last |= {id(end): end for end in islice(derived, _MOST_LINKS) if id(end) not in readers}
+    return [read(one, name=_name(one)) for one in last.values()]
+
+
+def _read_by(pipelines: Sequence[LivePipeline]) -> set[int]:
+    """Returns the ids of the datasets of these pipelines, with the wrappers between them that are no operators."""
+
+    def read_directly(dataset: Any) -> list[Any]:
+        parts = tensorflow_private.with_implementation(dataset)
+        return [*parts, *(above for part in parts for above in tensorflow_private.inputs(part))]
+
+    ends = [one for pipeline in pipelines for one in pipeline.datasets.values()]
+    return set(map(id, reachable(ends, read_directly)))
+
+
+def _name(dataset: Any) -> str:
+    place = call_sites.location(dataset)
+    return f"the dataset created at {place}" if place is not None else "another dataset"

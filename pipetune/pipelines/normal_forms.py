@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipetune.pipelines.op_types import IDENTITIES, REDUCTIONS
+from pipetune.pipelines.graphs import IDENTITIES, REDUCTIONS
 from pipetune.pipelines.terms import ROWS, Call, CannotProve, Shape, Term, constant
 
 UNKNOWN_ROWS = "rows"

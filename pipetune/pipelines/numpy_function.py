@@ -18,7 +18,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.call_sites import is_library, syntax_tree
-from pipetune.pipelines.graph_edits import CannotEdit, edited_function, replacement_node
+from pipetune.pipelines.graphs import CannotEdit, edited_function, replacement_node
 
 _EAGER_CALL = "EagerPyFunc"
 

@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines import op_types
-from pipetune.pipelines.reachability import reachable
+from pipetune.pipelines import graphs
+from pipetune.pipelines.graphs import reachable
 
 Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown rank, None inside it for an unknown size."""
@@ -169,10 +169,10 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp, draws: Iterator[in
     known = {id(tensor): term for tensor, term in zip(graph.inputs, given, strict=True)}
     needed = _needed(graph)
     for op in graph.get_operations():
-        draw = next(draws) if draws is not None and op_types.draws(op.type) else None
+        draw = next(draws) if draws is not None and graphs.draws(op.type) else None
         if id(op) not in needed or all(id(tensor) in known for tensor in op.outputs):
             continue
-        if draws is None and op_types.draws(op.type):
+        if draws is None and graphs.draws(op.type):
             raise CannotProve(f"draws random numbers ({op.type})")
         inputs = [known[id(tensor)] for tensor in op.inputs]
         if op.type == "Const":
@@ -206,7 +206,7 @@ def _either(op: Any, inputs: Sequence[Term], apply: ApplyOp, draws: Iterator[int
         graph = tensorflow_private.called_graph(op, name)
         if graph is None or len(graph.inputs) != len(inputs) - 1:
             raise CannotProve(f"calls other functions ({op.type})")
-        if any(op_types.draws(inner.type) for inner in needed_ops(graph)):
+        if any(graphs.draws(inner.type) for inner in needed_ops(graph)):
             raise CannotProve("draws random numbers in a branch")
         sides.append(_terms(graph, inputs[1:], apply, draws))
     return [

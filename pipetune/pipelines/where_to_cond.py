@@ -18,9 +18,17 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import ArraySelection, FunctionFacts
 from pipetune.pipelines.call_sites import is_library
-from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, edited_function, graph_with, replacement_node
-from pipetune.pipelines.op_types import ELEMENTWISE, IDENTITIES, REDUCTIONS
-from pipetune.pipelines.reachability import reachable
+from pipetune.pipelines.graphs import (
+    ELEMENTWISE,
+    IDENTITIES,
+    REDUCTIONS,
+    CannotEdit,
+    TracedOps,
+    edited_function,
+    graph_with,
+    reachable,
+    replacement_node,
+)
 
 _LARGE_ARRAY = 16_384
 """Numbers in an array, from which on choosing it by a single condition is told. By judgement: with TensorFlow 2.21, one

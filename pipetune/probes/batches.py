@@ -19,13 +19,12 @@ from pipetune.core.functions import (
     SplitPosition,
 )
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.pipelines import functions, lifting, live, map_functions
+from pipetune.pipelines import functions, lifting, live, replay
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.function_splitting import CannotSplit, SplittableFunction, statement_indices
 from pipetune.pipelines.gathering import receives_windows
+from pipetune.pipelines.graphs import ELEMENTWISE, reachable
 from pipetune.pipelines.lifting import BatchProperties, is_elementwise, output_terms, rounding_properties
-from pipetune.pipelines.op_types import ELEMENTWISE
-from pipetune.pipelines.reachability import reachable
 from pipetune.pipelines.terms import BRANCHES, CannotProve, input_term, input_terms, needed_ops
 
 _DECODER = "DecodeRaw"  # fails on a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
@@ -250,7 +249,7 @@ def map_two_parts(
     with tensorflow_private.reusing_traced_functions():
         head = batches.map(first, synchronous=synchronous)
     tail = whole.tail_function(position)
-    rest = map_functions.build_variant(tail, FunctionVariant.VECTORIZED, head.element_spec, allow_loops=False)
+    rest = replay.build_variant(tail, FunctionVariant.VECTORIZED, head.element_spec, allow_loops=False)
     return head, head.map(rest, synchronous=synchronous)
 
 
@@ -353,7 +352,7 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
     """
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     batches, called = batched(above, batch), tensorflow_private.python_function(original._map_func)
-    function = map_functions.build_variant(called, variant, batches.element_spec, allow_loops=False)
+    function = replay.build_variant(called, variant, batches.element_spec, allow_loops=False)
     try:
         mapped = batches.map(function)
     except Exception as error:  # the user's function is called on inputs it was not written for

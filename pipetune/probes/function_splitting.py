@@ -11,7 +11,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionSplit, RowGathering, SplitPosition
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.equality import elements, recordings
+from pipetune.equality import elements, sharing
 from pipetune.pipelines import functions, gathering, live
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.function_splitting import (
@@ -124,7 +124,7 @@ def _element_bytes(head: Any, *, sampled: bool) -> float | None:
     static = live.element_bytes(tf.nest.flatten(head.element_spec))
     if static is not None or not sampled:
         return static
-    found = recordings.record(head, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
+    found = sharing.record(head, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
     (sample,) = found.passes
     return sum(map(elements.element_bytes, sample)) / len(sample) if sample else None
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from pipetune.core.session import Session
 from pipetune.report import blocks
-from pipetune.report.markdown_text import block as fenced
-from pipetune.report.markdown_text import code, escape, table
 from pipetune.report.page import page
+from pipetune.report.words import block as fenced
+from pipetune.report.words import code, escape, table
 
 _SIGNS = {"yes": "yes", "no": "**no**", "changed": "changed", "unknown": "unknown"}
 

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pipetune.core.profile import VALIDATION_INPUT, Finding
 from pipetune.core.session import DatasetResult, Session, SessionOutcome, outcome_of
 from pipetune.report import words
-from pipetune.report.answer import answer
+from pipetune.report.answer import answer, busy_sentence, headline
 from pipetune.report.blocks import Block, Notice, Page, Section
 from pipetune.report.distribution import distribution
 from pipetune.report.environment import datasets, machine, machine_words
-from pipetune.report.epochs import epochs
 from pipetune.report.files import files
-from pipetune.report.headline import busy_sentence, headline
 from pipetune.report.input_alone import memory, predictions, tensorflow_work, throughput
 from pipetune.report.patch import equality
 from pipetune.report.places import WITHHELD, Places, places_of, script_words
-from pipetune.report.step_times import step_times, steps
+from pipetune.report.step_times import epochs, step_times, steps
 from pipetune.report.tried import changes_table, tried
 from pipetune.report.why import operators, why
 

@@ -14,9 +14,8 @@ from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import DatasetResult, RejectionReason, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Filter, Forest, Row, Sentence, Table, ratio_axis
-from pipetune.report.edit_text import operator_name, plan_text
 from pipetune.report.places import Places
-from pipetune.report.words import Figure, interval
+from pipetune.report.words import Figure, interval, operator_name, plan_text
 
 _BASELINE = "baseline"
 _ABLATION = "ablation"  # of a plan without one of its rewrites: its interval is what that one gains over the others

@@ -10,11 +10,10 @@ from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Sentence, Table
 from pipetune.report.distribution import between
-from pipetune.report.edit_text import argument_list, argument_words
-from pipetune.report.epochs import epochs_sentence
 from pipetune.report.files import storage_sentence
 from pipetune.report.places import Places
-from pipetune.report.words import Fact
+from pipetune.report.step_times import epochs_sentence
+from pipetune.report.words import Fact, argument_list, argument_words
 
 
 def why(session: Session, places: Places) -> Iterable[Block]:

@@ -1,4 +1,4 @@
-"""Numbers and foreign text as a reader sees them: three significant digits, units, nothing that can harm.
+"""Numbers, edits and foreign text as a reader sees them: three significant digits, units, nothing that can harm.
 
 A number that was not measured is a `Figure` without a value, which says why.
 """
@@ -6,10 +6,13 @@ A number that was not measured is a `Figure` without a value, which says why.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from pipetune.core import edits
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
 from pipetune.core.results import Interval
 from pipetune.core.results import joined as joined
 
@@ -182,3 +185,109 @@ def interval(value: Interval | None, form: Callable[[float], str], *, why: str =
         high=value.high,
         basis=f"{count(value.pairs, 'pair')}, {clean(value.method)}",
     )
+
+
+# Backslash escapes work before any ASCII punctuation (CommonMark 0.31, section 2.4).
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~!&@$])")
+
+
+def escape(text: str) -> str:
+    """`text` as Markdown that shows it literally, on one line."""
+    return _SPECIAL.sub(r"\\\1", re.sub(r"\s+", " ", text)).replace("://", ":\\//")
+
+
+def code(text: str, *, cell: bool = False) -> str:
+    """An inline code span, its fence longer than any run of backticks inside; `cell`: inside a table."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence, room = "`" * (longest + 1), " " if "`" in text else ""
+    inner = re.sub(r"\s+", " ", text)
+    if cell:  # a bar ends the cell even in a code span (GitHub Flavored Markdown, 4.10)
+        inner = inner.replace("|", "\\|")
+    return f"{fence}{room}{inner}{room}{fence}" if text.strip() else ""
+
+
+def block(text: str, language: str = "") -> list[str]:
+    """The lines of a fenced block, its fence longer than any run of backticks inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", *text.rstrip("\n").split("\n"), fence]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    names = list(head)
+    lines = [f"| {' | '.join(names)} |", f"|{'|'.join(' --- ' for _ in names)}|"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+_TUNABLE = frozenset({"num_parallel_calls", "buffer_size", "cycle_length", "num_parallel_reads"})
+_SHOWN_ARGUMENTS = ("num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "buffer_size",
+                    "batch_size", "count", "drop_remainder", "deterministic", "reshuffle_each_iteration", "shuffle",
+                    "size", "shift")  # fmt: skip
+# Left out where they say nothing; `shuffle=True` of list_files is a default few know of and is shown.
+_DEFAULTS: Mapping[str, bool] = {"drop_remainder": False, "reshuffle_each_iteration": True}
+
+
+def argument_words(name: str, value: Value) -> str:
+    """`num_parallel_calls=AUTOTUNE`, `batch_size=32`."""
+    if value == AUTOTUNE and not isinstance(value, bool) and name in _TUNABLE:
+        return f"{name}=AUTOTUNE"
+    if value == INFINITE and not isinstance(value, bool) and name == "count":
+        return "count=infinite"
+    return clean(f"{name}={value}")
+
+
+def argument_list(arguments: Mapping[str, Value]) -> str:
+    return ", ".join(
+        argument_words(name, arguments[name])
+        for name in _SHOWN_ARGUMENTS
+        if arguments.get(name) is not None and arguments[name] is not _DEFAULTS.get(name)
+    )
+
+
+def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:
+    """The operator's title; for one that an edit inserts, the name in its id."""
+    kind, _, of = node_id.partition("@")
+    if kind == edits.HEAD_PREFIX:
+        return f"the first part of {operator_name(of, *pipelines)}"
+    for pipeline in pipelines:
+        if pipeline is not None and node_id in pipeline:
+            return clean(pipeline[node_id].title)
+    return clean(kind)
+
+
+def edit_words(edit: edits.Edit, *pipelines: Pipeline | None) -> str:
+    """One edit as a colleague would say it."""
+    match edit:
+        case edits.SetArgument(node=node, name=name, value=value):
+            return f"{operator_name(node, *pipelines)}: {argument_words(name, value)}"
+        case edits.Insert(after=after, op=op, arguments=arguments):
+            call = f"{clean(op)}({argument_list(arguments)})"
+            return f"insert {call} after {operator_name(after, *pipelines)}"
+        case edits.Remove(node=node):
+            return f"remove {operator_name(node, *pipelines)}"
+        case edits.Move(node=node, after=after):
+            return f"move {operator_name(node, *pipelines)} behind {operator_name(after, *pipelines)}"
+        case edits.ReplaceFunction(node=node, form=form):
+            return f"{operator_name(node, *pipelines)}: call its function {clean(form)}"
+        case edits.ReplaceSource(node=node, after=after):
+            source, place = operator_name(node, *pipelines), operator_name(after, *pipelines)
+            return f"{source}: put out row numbers, and gather the rows behind {place}"
+        case edits.SplitFunction(node=node, cut=cut):
+            return f"{operator_name(node, *pipelines)}: cut its function in two {clean(cut.kind)}"
+        case edits.ReplaceOperator(node=node, op=op, arguments=arguments):
+            call = f"{clean(op)}({argument_list(arguments)})"
+            return f"{operator_name(node, *pipelines)}: call {call} in its place"
+        case edits.SetOption(name=name, value=value):
+            return f"options: {argument_words(name, value)}"
+
+
+def plan_text(plan: edits.Plan, *pipelines: Pipeline | None) -> tuple[str, str]:
+    """The rules of a plan, and the first edits of a single one."""
+    rewrites = plan.rewrites
+    if not rewrites:
+        return clean(plan.name) or "nothing changed", ""
+    if len(rewrites) > 1:
+        return clean(" + ".join(rewrite.rule for rewrite in rewrites)), ""
+    texts = [edit_words(edit, *pipelines) for edit in rewrites[0].edits]
+    more = f" and {count(len(texts) - 2, 'edit')} more" if len(texts) > 2 else ""
+    return clean(rewrites[0].rule), "; ".join(texts[:2]) + more

@@ -1,4 +1,5 @@
-"""What the search needs from the outside: something that measures a plan, and a listener.
+"""What the search needs from the outside: something that measures a plan, the gate that proves once per plan that its
+data are the same, and a listener.
 
 Tests give it invented times, the worker gives it TensorFlow.
 """
@@ -7,8 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pipetune.core.edits import Plan
-from pipetune.core.results import Comparison, Pause, Window
+from pipetune.core.edits import Plan, Rewrite, needs_comparison
+from pipetune.core.errors import PipetuneError
+from pipetune.core.results import Comparison, Outcome, Pause, RunFailed, Trial, Window
+from pipetune.core.session import RejectionReason
+from pipetune.core.time_plan import Clock
 
 DEFAULTS = "defaults"
 """The baseline every gain is over: the pipeline as written, TensorFlow's default optimisations on."""
@@ -71,3 +75,67 @@ class Runner(Windows, Protocol):
 
     def predicted_bytes(self, plan: Plan) -> float:
         """Returns the peak bytes predicted under `plan`, in the terms of the memory limit given to the search."""
+
+
+class EqualityGate:
+    """Compares plans through the runner; remembers the answers, and which rewrites are to blame."""
+
+    def __init__(self, runner: Runner, clock: Clock, *, notify: Notify) -> None:
+        self._runner, self._clock, self._notify = runner, clock, notify
+        self._seconds: list[float] = []
+        self._known: dict[str, Comparison | None] = {}
+        self.blamed: dict[str, tuple[RejectionReason, str]] = {}  # by rewrite key
+        self.trials: list[Trial] = []
+
+    def cost(self, guess: float) -> float:
+        """Seconds a comparison takes: the longest so far, or `guess`."""
+        return max(self._seconds, default=guess)
+
+    def comparison(self, plan: Plan) -> Comparison | None:
+        """The comparison made of this plan; None where none was made or it could not be made."""
+        return self._known.get(plan.key)
+
+    def blame(self, rewrite: Rewrite, plan: Plan) -> None:
+        """Keep that `rewrite` is why `plan`, which is not shown to be equal, is not."""
+        why = next(trial.why for trial in self.trials if trial.plan.key == plan.key)
+        comparison = self._known[plan.key]
+        different = comparison is not None and not comparison.equal and not comparison.undecided
+        reason = RejectionReason.NOT_EQUAL if different else RejectionReason.NOT_COMPARED
+        self.blamed.setdefault(rewrite.key, (reason, why))
+
+    def forget(self, plan: Plan) -> None:
+        """Drops what an undecided comparison left of a plan that is not tried after all."""
+        self.trials = [trial for trial in self.trials if trial.plan.key != plan.key]
+        for rewrite in plan.rewrites:
+            self.blamed.pop(rewrite.key, None)
+
+    def equal(self, plan: Plan) -> bool:
+        """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
+        if plan.key not in self._known:
+            self._notify("trying", plan=plan)
+            before = self._clock.now()
+            try:
+                comparison = self._runner.compare(plan)
+                unmade = [f"{check.name}: {check.detail}" for check in comparison.checks if check.equal is None]
+                why = comparison.why or "; ".join(unmade) or "no check of equality could be made"
+            except (RunFailed, PipetuneError) as problem:
+                comparison, why = None, f"could not be compared: {problem}"
+            self._seconds.append(self._clock.now() - before)
+            self._known[plan.key] = comparison
+            if comparison is None or not allows(comparison, plan):
+                undecided = comparison is not None and comparison.undecided
+                unknown = comparison is None or comparison.equal or undecided
+                reason = "not proven to be the same data" if unknown else "not the same data"
+                outcome = Outcome.UNDECIDED if undecided else Outcome.REJECTED
+                trial = Trial(plan, outcome, f"{reason}: {why}")
+                self.trials.append(trial)
+                self._notify("trial", trial=trial)
+                if len(plan.rewrites) == 1:
+                    self.blame(plan.rewrites[0], plan)
+        known = self._known[plan.key]
+        return known is not None and allows(known, plan)
+
+
+def allows(comparison: Comparison, plan: Plan) -> bool:
+    """Whether the plan may be used: proven equal, or of a kind that needs no proof and nothing found different."""
+    return comparison.proven or (comparison.equal and not needs_comparison(plan.edits))

@@ -14,11 +14,10 @@ from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.composing import Composer, Conflict, structural
-from pipetune.search.equality import EqualityGate
 from pipetune.search.evidence import WORTH, CpuShare, Expected, Gains, MostGain
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.race import decide
-from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
+from pipetune.search.runner import DEFAULTS, EqualityGate, Notify, Runner, silent
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FAR_LESS,

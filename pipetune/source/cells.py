@@ -1,4 +1,5 @@
-"""Cells of a notebook as source files: their names, their text, and a patch of them.
+"""Cells of a notebook as source files: their names, their text, and a patch of them; the IPython shell that runs this
+process, if one does (IPython is never imported here).
 
 IPython compiles each cell under the name of a file that does not exist, and keeps its text in `linecache`. Sessions
 name cells as the notebook does: "In [3]".
@@ -10,6 +11,7 @@ import enum
 import linecache
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -17,10 +19,21 @@ from typing import Any
 from pipetune.core.edits import Plan, needs_comparison
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import PatchResult, Session
-from pipetune.interactive import running_shell
 from pipetune.source.emit import emit
 from pipetune.source.source_files import read_source
 from pipetune.source.unified_diffs import file_diff
+
+
+def running_shell() -> Any | None:
+    """Returns the running `InteractiveShell`, of a terminal or a notebook; None if there is none."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython() if get_ipython is not None else None
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    return getattr(running_shell(), "kernel", None) is not None
+
 
 _FILE = re.compile(r"(?<![\w/])(?:[^\s\"'():,]*/)?(\w+\.py|<ipython-input-[^>]+>)(?::(\d+)\b)?")
 """A file in a text, of which IPython may have made up the name: its last part, and the line."""

@@ -47,7 +47,16 @@ from pipetune.source.chain import insert_link, split_long_statement
 from pipetune.source.dataset_options import manual_hint, set_option, set_read_config
 from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft, relocated, tracking
 from pipetune.source.function_splitting import split_function
-from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
+from pipetune.source.function_variants import (
+    CallPath,
+    add_switch_parameter,
+    fuse,
+    gets_components,
+    switch_name,
+    turn_on,
+    use_parse_example,
+    vectorize,
+)
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
 from pipetune.source.map_functions import restrict_to_choice
 from pipetune.source.operator_replacement import replace_operator
@@ -71,7 +80,6 @@ from pipetune.source.shared_calls import (
 from pipetune.source.skipped_code import may_draw_in_another_run
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
-from pipetune.source.switch_parameters import CallPath, add_switch_parameter, switch_name, turn_on
 from pipetune.source.version_merging import merge_versions, path_of, refuse_changes_beyond
 
 

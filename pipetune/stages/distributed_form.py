@@ -9,7 +9,7 @@ from pipetune.capture import job_processes
 from pipetune.core.edits import Plan
 from pipetune.distributed.emit.kind import choose_kind
 from pipetune.distributed.verify import original
-from pipetune.model.service import service_need
+from pipetune.model.sizing import service_need
 from pipetune.rewrites.cache_places import STORAGE_GUARANTEES
 from pipetune.stages.files import stored_prefix
 from pipetune.stages.study import Study

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipetune import tensorflow_private
+from pipetune import probes, tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import FIRST_ELEMENTS, Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
@@ -27,11 +27,10 @@ from pipetune.core.time_plan import COMPARISON, TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
+from pipetune.measure.caches import with_buffers
 from pipetune.measure.runner import LockstepRunner, TensorFlowRunner
-from pipetune.measure.shuffles import with_buffers
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
-from pipetune.probes import annotation
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.source_files import source_lines
 from pipetune.timing import windows
@@ -188,7 +187,7 @@ class Study:
     @functools.cached_property
     def annotated_pipeline(self) -> Pipeline:
         """The original pipeline, annotated with what its functions do in other variants and positions, by retracing."""
-        return annotation.annotate(self.subject.source)
+        return probes.annotate(self.subject.source)
 
     @property
     def awaits_verification(self) -> bool:

@@ -25,7 +25,7 @@ from pipetune.rewrites import cache, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
-from pipetune.search.equality import allows
+from pipetune.search.runner import allows
 from pipetune.source.emit import Emission
 from pipetune.stages.dataset_costs import VALIDATION_SHARE
 from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of

@@ -20,7 +20,6 @@ from pipetune.core.settings import Command
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
-from pipetune.supervisor.collected_sessions import with_input_skew
 from pipetune.supervisor.display import TimeLeft, log_shown, show
 from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
@@ -32,6 +31,7 @@ from pipetune.supervisor.session_ending import (
     interrupted_before_proof,
     with_earlier_trials,
     with_ending,
+    with_input_skew,
     with_validation,
     with_verification,
 )
@@ -39,7 +39,7 @@ from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.worker_state import Ending, WorkerState
 
 if TYPE_CHECKING:
-    from pipetune.report.progress import Progress as Screen
+    from pipetune.report.console import Progress as Screen
 
 _SCRIPT_FAILED = 3  # exit code
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself

@@ -17,7 +17,7 @@ from pipetune.core.profile import Verdict
 from pipetune.core.time_plan import AFTER_NO_SECONDS
 
 if TYPE_CHECKING:
-    from pipetune.report.progress import Progress as Screen
+    from pipetune.report.console import Progress as Screen
 
 # Measured on two cores with the examples; whatever they are, the estimate is corrected as the run goes on.
 _STARTS = 1.7  # of the way to the first training step: two processes take it at the same time, on the same cores

@@ -1,47 +1,208 @@
-"""The tasks of an existing cluster, driven from the first one."""
+"""The tasks of an existing cluster: driven from the first one; each other task runs an agent, which runs the worker of
+its task.
+
+The command of the first task drives the agents by messages, which are defined here.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import http.server
 import selectors
 import socket
+import socketserver
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipetune.core.cluster import ClusterTask, LockstepRole
+from pipetune.core.cluster import RENDEZVOUS_HOST, RENDEZVOUS_PORT, ClusterTask, LockstepRole
 from pipetune.core.codec import decode_union, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
-from pipetune.core.messages import AnalysisFailed, Job
+from pipetune.core.messages import AnalysisFailed, Job, Message, Mode
 from pipetune.core.session import Session
 from pipetune.core.settings import Command
 from pipetune.core.version import VERSION
-from pipetune.supervisor import handshake, rendezvous
+from pipetune.supervisor import handshake
 from pipetune.supervisor.handshake import ConnectionInfo, HandshakeServer
-from pipetune.supervisor.local_cluster import RunningWorkers, loss_reason
+from pipetune.supervisor.local_cluster import LocalPeer, RunningWorkers, loss_reason
 from pipetune.supervisor.monitoring import Interrupts
 from pipetune.supervisor.process import worker
-from pipetune.supervisor.remote_agent import (
-    AgentMessage,
-    CoordinatorMessage,
-    ForwardedMessage,
-    LogTail,
-    RemoteAgent,
-    ShutDown,
-    StartWorker,
-    StopWorker,
-    WorkerCleanedUp,
-    WorkerExited,
-)
-from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
 from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.worker_state import WorkerState
 
 if TYPE_CHECKING:
-    from pipetune.report.progress import Progress as Screen
+    from pipetune.report.console import Progress as Screen
+
+
+@dataclass(frozen=True)
+class StartWorker:
+    """Order to start a worker. The agent replaces the script and all paths of the job by its own."""
+
+    number: int  # of this start, from 1
+    job: Job
+    session: str = ""  # content of the file `Job.session`
+    rendezvous: str = ""  # the server for Horovod's ranks in this start, "host:port"; "" if there are none
+
+
+@dataclass(frozen=True)
+class StopWorker:
+    """Order to end the worker."""
+
+
+@dataclass(frozen=True)
+class ShutDown:
+    """The analysis is over: the exit status of the coordinator and, if that is not 0, the reason."""
+
+    exit_code: int
+    why: str = ""
+
+
+CoordinatorMessage = StartWorker | StopWorker | ShutDown
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The end of the log of a lost worker. Sent before any other message about the loss."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ForwardedMessage:
+    """A message of the worker, forwarded."""
+
+    message: Message
+
+
+@dataclass(frozen=True)
+class WorkerExited:
+    """The worker's process has exited."""
+
+    status: int  # as `subprocess.Popen.returncode`
+
+
+@dataclass(frozen=True)
+class WorkerCleanedUp:
+    """The worker and everything it started have ended."""
+
+
+AgentMessage = LogTail | ForwardedMessage | WorkerExited | WorkerCleanedUp
+
+_COORDINATOR_LOST = ShutDown(1, "The command of the first task has exited, or its machine is no longer reachable.")
+_INTERRUPTED = ShutDown(130, "Interrupted; the connection to the first task was closed.")
+
+
+@dataclass(frozen=True)
+class RemoteAgent:
+    """Runs the worker of this task for the coordinator, which is the command of the first task."""
+
+    request: AnalysisRequest  # its script, arguments and folders are those of the worker
+    place: ClusterTask  # of this task
+    connection_info: ConnectionInfo  # where the worker's own connection goes
+    coordinator: JsonLinesConnection
+    interrupts: Interrupts
+    private: Path  # a folder that nobody else reads
+    files: UserFiles  # restores what the script changes on this machine
+
+    def run(self) -> ShutDown:
+        """Follows the coordinator's messages until it ends or the user interrupts; returns how it ended."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.coordinator, selectors.EVENT_READ)
+            selector.register(self.interrupts.descriptor, selectors.EVENT_READ)
+            waiting: list[object] = []
+            while True:
+                waiting += self.coordinator.receive_available()  # part of it may have been buffered with the handshake
+                while waiting:
+                    match decode_union(CoordinatorMessage, waiting.pop(0)):
+                        case StartWorker() as begin:
+                            ended = self._run_worker(begin, selector, waiting)
+                            if ended is not None:
+                                return ended
+                        case ShutDown() as dismissed:
+                            return dismissed
+                if self.coordinator.peer_closed:
+                    return _COORDINATOR_LOST
+                selector.select()
+                if self.interrupts.count:
+                    return _INTERRUPTED
+
+    def _run_worker(
+        self, begin: StartWorker, selector: selectors.BaseSelector, waiting: list[object]
+    ) -> ShutDown | None:
+        """Runs one worker until the coordinator ends it.
+
+        Returns:
+            None; or the reason to end the agent too: the coordinator has exited, or the user interrupts.
+        """
+        try:
+            link = self.connection_info.connect(self.place.worker_index, start=begin.number)
+        except (OSError, ConnectionLost):
+            return _COORDINATOR_LOST
+        messages: list[Message] = []
+        log, command = self.request.results.log, self.request.worker_command
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._send, WorkerCleanedUp())
+            undo = stack.enter_context(self.files.restored_on_exit())
+            with contextlib.closing(link):
+                job = replace(self._job(begin, link.fileno()), undo=undo)
+                of_ranks = rendezvous_environment(begin.rendezvous)
+                running = stack.enter_context(worker(job, log=log, command=command, environment=of_ranks))
+            other = LocalPeer(self.place.worker_index, running, log=log, on_message=messages.append)
+            for descriptor in other.descriptors:
+                selector.register(descriptor, selectors.EVENT_READ)
+                stack.callback(_unregister, selector, descriptor)
+            lost = disconnected = False
+            while True:
+                ready = {key.fd for key, _ in selector.select()}
+                if self.interrupts.count:
+                    return _INTERRUPTED
+                if other.receive(ready, selector) and not lost:
+                    lost = True
+                    self._send(LogTail(other.conversation.log_tail))
+                while messages:
+                    self._send(ForwardedMessage(messages.pop(0)))
+                if other.conversation.exit_status is not None and not disconnected:
+                    disconnected = True
+                    self._send(WorkerExited(other.conversation.exit_status))
+                if self.coordinator.fileno() in ready:
+                    waiting += self.coordinator.receive_available()
+                    if waiting and isinstance(decode_union(CoordinatorMessage, waiting[0]), StopWorker):
+                        del waiting[0]
+                        return None
+                    if self.coordinator.peer_closed:
+                        return _COORDINATOR_LOST
+
+    def _job(self, begin: StartWorker, link: int) -> Job:
+        """The coordinator's job with the script, arguments and folders of this task."""
+        own, session = make_job(self.request, Mode.ANALYZE), self.private / "session.json"
+        if begin.session:
+            session.write_text(begin.session)
+        return replace(
+            begin.job,
+            settings=replace(begin.job.settings, out=own.settings.out),
+            script=own.script,
+            module=own.module,
+            arguments=own.arguments,
+            directory=own.directory,
+            out=own.out,
+            session=str(session) if begin.session else "",
+            lockstep_role=LockstepRole(self.place.worker_index, self.place.workers, (link,), existing_cluster=True),
+        )
+
+    def _send(self, message: AgentMessage) -> None:
+        with contextlib.suppress(ConnectionLost):  # the next read reports the closed connection
+            self.coordinator.send(encode(message, AgentMessage))
+
+
+def _unregister(selector: selectors.BaseSelector, descriptor: int) -> None:
+    with contextlib.suppress(KeyError):
+        selector.unregister(descriptor)
+
 
 _CONNECT_SECONDS = 60.0  # for the workers' own connections, once the agents have been ordered to start them
 _EXIT_SECONDS = 60.0  # for workers to exit: the next start reuses their addresses
@@ -114,13 +275,13 @@ class RemoteCluster:
         session = Path(job.session).read_text() if job.session else ""
         host = self.rendezvous_host
         with contextlib.ExitStack() as stack:
-            where = stack.enter_context(rendezvous.rendezvous_server(host)) if host else ""
+            where = stack.enter_context(rendezvous_server(host)) if host else ""
             stack.callback(self._stop_workers)
             self._broadcast(StartWorker(self.starts, replace(job, session="", request_descriptor=-1), session, where))
             links = self._accept_workers(stack)
             descriptors = tuple(one.fileno() for _, one in sorted(links.items()))
             job = replace(job, lockstep_role=LockstepRole(0, len(self.agents) + 1, descriptors, existing_cluster=True))
-            of_ranks = rendezvous.rendezvous_environment(where)
+            of_ranks = rendezvous_environment(where)
             chief = stack.enter_context(worker(job, log=log, command=command, environment=of_ranks))
             others = []
             for number, link in sorted(links.items()):
@@ -237,3 +398,85 @@ def _run_agent(
     detail = f"Done, controlled by the first task; the results are in {where}."
     screen.say(detail)
     return AnalysisResult(Session(VERSION, Command(), status="done", status_detail=detail), 0, request.results)
+
+
+_REQUEST_SECONDS = 30.0  # without data, by judgement: less cuts off a slow rank, more keeps threads of dead ones
+_MOST_BYTES = 1 << 20  # of a value; ranks send a few hundred
+_SHUTDOWN_POLL_SECONDS = 0.05  # by judgement: `shutdown` takes up to this long; shorter costs idle CPU time
+
+
+@contextlib.contextmanager
+def rendezvous_server(host: str) -> Iterator[str]:
+    """Runs a server on an address of this machine and yields "host:port"; on exit, the server and its values are gone.
+
+    Raises:
+        PipetuneError: the server cannot listen on `host`.
+    """
+    try:
+        server = _Server((host, 0), _RequestHandler)
+    except OSError as error:
+        raise PipetuneError(
+            f"Horovod ranks cannot be started: cannot listen on {host}: {error.strerror or error}.",
+            hint=(
+                "This is the address of this machine in the network that horovodrun uses; see its option "
+                "--network-interfaces."
+            ),
+            exit_code=1,
+        ) from error
+    with server:
+        serving = threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_POLL_SECONDS,), daemon=True)
+        serving.start()
+        try:
+            yield f"{host}:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def rendezvous_environment(address: str) -> Mapping[str, str]:
+    """Returns the environment variables that name the server at "host:port" to a rank; none if `address` is ""."""
+    host, _, port = address.rpartition(":")
+    return {RENDEZVOUS_HOST: host, RENDEZVOUS_PORT: port} if host else {}
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 128  # ranks poll for the peers that are not there yet
+
+    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
+        self.values: dict[str, bytes] = {}
+        super().__init__(address, handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignores a rank killed during a request: its supervisor reports that."""
+
+
+class _RequestHandler(http.server.BaseHTTPRequestHandler):
+    timeout = _REQUEST_SECONDS
+    server: _Server
+
+    def do_GET(self) -> None:
+        value = self.server.values.get(self.path)
+        self._answer(404 if value is None else 200, value or b"")
+
+    def do_PUT(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _MOST_BYTES:
+            return self._answer(400)
+        value = self.rfile.read(int(length))
+        if len(value) < int(length):  # cut off: the rank has exited
+            return None
+        self.server.values[self.path] = value
+        return self._answer(200)
+
+    def do_DELETE(self) -> None:
+        self._answer(200)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Logs nothing: the terminal belongs to the command."""
+
+    def _answer(self, status: int, value: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(value)))
+        self.end_headers()
+        self.wfile.write(value)

@@ -14,7 +14,7 @@ from pipetune.core import files, restoration
 from pipetune.core.restoration import Restoration
 
 if TYPE_CHECKING:
-    from pipetune.report.progress import Progress as Screen
+    from pipetune.report.console import Progress as Screen
 
 _MOST_LISTED = 5  # of the files changed by an unknown process, which may be thousands
 

@@ -24,9 +24,8 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
-from pipetune.measure.caches import filled, with_empty_caches, with_full_caches
+from pipetune.measure.caches import filled, with_buffers, with_empty_caches, with_full_caches, with_smaller_shuffles
 from pipetune.measure.lockstep import VerifiedScript, operators_of
-from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.caches import added_caches
 from pipetune.model.memory import added_bytes
 from pipetune.pipelines.live import LivePipeline

@@ -15,7 +15,7 @@ from benchmarks.suites import Request, Suite, bench
 from pipetune.core.codec import decode, encode
 from pipetune.core.machine import Machine
 from pipetune.core.messages import FigureMeasured, LogLine, MessageWriter, Mode, Progress, WorkerFinished, read_job
-from pipetune.report.progress import Progress as Screen
+from pipetune.report.console import Progress as Screen
 
 
 class FakeBench:

@@ -27,7 +27,7 @@ from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import StepFailed
 from pipetune.core.results import RunFailed, StepSeries
 from pipetune.measure import machine, runner
-from pipetune.measure.shuffles import with_buffers
+from pipetune.measure.caches import with_buffers
 from pipetune.pipelines import files, live
 from tests.capture.test_hooks import arrays
 from tests.timing.asynchronous import Device

@@ -28,8 +28,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), 
 from pipetune.distributed.collect import parts
 from pipetune.distributed.verify import counting, coverage
 from pipetune.pipelines import live
-from pipetune.probes import function_splitting
-from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.probes import annotate_graph_edits, function_splitting
 from pipetune.probes.pad_batches import annotate_padding
 from tests.distributed.numbered_files import helper_module, lines, records, run_script
 from tests.distributed.written_modules import load, run

@@ -16,7 +16,7 @@ from pipetune.core.session import DistributedResult
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_for_two_workers", "patient_looks")]
 
-from pipetune.distributed.verify import index_coverage
+from pipetune.distributed.verify import coverage
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
 from tests.distributed.written_modules import emit, load
@@ -161,12 +161,12 @@ def test_rows_that_are_not_those_of_the_source_have_no_indexed_variant(tmp_path:
 def test_wrong_indices_are_detected(
     written: tuple[Any, DistributedResult], monkeypatch: pytest.MonkeyPatch, old: str, new: str, reason: str
 ) -> None:
-    monkeypatch.setattr(index_coverage, "WORKER_COUNTS", (2,))
+    monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
     dataset, result = written
     at = result.module.index("def numbering_rows")
     broken = result.module[:at] + result.module[at:].replace(old, new, 1)
     assert broken != result.module
     with pytest.raises(CannotExpress, match=reason):
-        index_coverage.check_order(
+        coverage.check_order(
             broken, tuned=live.read(dataset).pipeline, delivery=DeliveryMode.PARTS, global_batch_size=6
         )

@@ -23,7 +23,7 @@ from pipetune.model.coverage import count_deliveries
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.distributed.emit.service_files import companions
+from pipetune.distributed.emit.kinds.service import companions
 from tests.processes.side_by_side import running
 
 FILES, LINES = 12, 20

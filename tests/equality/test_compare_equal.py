@@ -30,7 +30,7 @@ from pipetune.core.edits import (
 from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
-from pipetune.equality import generated_inputs, proof, recordings
+from pipetune.equality import generated_inputs, proof, sharing
 from pipetune.equality.compare import compare, compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
@@ -491,13 +491,13 @@ def test_sampled_datasets_are_read_to_their_end() -> None:
 
 
 def test_one_recording_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    deadlines, original = list[float](), recordings.record
+    deadlines, original = list[float](), sharing.record
 
-    def recorded(dataset: Any, *, deadline: float, **limits: Any) -> recordings.RecordedElements:
+    def recorded(dataset: Any, *, deadline: float, **limits: Any) -> sharing.RecordedElements:
         deadlines.append(deadline)
         return original(dataset, deadline=deadline, **limits)
 
-    monkeypatch.setattr(recordings, "record", recorded)
+    monkeypatch.setattr(sharing, "record", recorded)
     edited(Dataset.sample_from_datasets([numbers(), numbers()]).batch(8), "prefetched batch")
     assert len(deadlines) == 2 and deadlines[0] < deadlines[1] - 1.0
 
@@ -514,21 +514,21 @@ def test_no_element_in_the_time_there_was_is_no_empty_sample(monkeypatch: pytest
     """On a busy machine such a plan was rejected as not comparable, although more time would have compared it."""
     dataset = Dataset.range(1000).map(lambda x: x + 1).batch(32, drop_remainder=True)
     plan = "parallel map"
-    original = recordings.record
+    original = sharing.record
 
-    def slow(dataset: Any, *, count: int, **limits: Any) -> recordings.RecordedElements:
+    def slow(dataset: Any, *, count: int, **limits: Any) -> sharing.RecordedElements:
         return replace(original(dataset, count=20, **limits), out_of_time=count > 20)
 
-    monkeypatch.setattr(recordings, "record", slow)
+    monkeypatch.setattr(sharing, "record", slow)
     found = edited(dataset, plan, elements=64)
     assert not found.proven and found.undecided and not any("no element" in check.detail for check in found.checks)
 
 
 def test_a_recording_knows_that_it_ended_for_want_of_time() -> None:
     dataset = Dataset.range(1000)
-    cut = recordings.record(dataset, count=500, deadline=0.0, max_bytes=1e9)
+    cut = sharing.record(dataset, count=500, deadline=0.0, max_bytes=1e9)
     assert cut.out_of_time and not cut.complete
-    whole = recordings.record(dataset.take(3), count=500, deadline=time.monotonic() + 60, max_bytes=1e9)
+    whole = sharing.record(dataset.take(3), count=500, deadline=time.monotonic() + 60, max_bytes=1e9)
     assert whole.complete and not whole.out_of_time
 
 
@@ -538,15 +538,15 @@ def test_a_recording_that_did_not_reach_the_end_does_not_claim_it() -> None:
         return x
 
     dataset = Dataset.range(100_000).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).filter(lambda x: x >= 0)
-    found = recordings.record(dataset, count=30, deadline=time.monotonic() + 0.3, max_bytes=1e9)
+    found = sharing.record(dataset, count=30, deadline=time.monotonic() + 0.3, max_bytes=1e9)
     assert found.covered_part == "start, middle and end of what there was time to read"
 
 
 def test_a_recording_that_cannot_skip_goes_on_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the elements, which a batch is not filled by, was taken for all that the dataset has."""
-    monkeypatch.setattr(recordings, "_can_skip_in_time", lambda *_: False)
+    monkeypatch.setattr(sharing, "_can_skip_in_time", lambda *_: False)
     dataset = Dataset.range(1000)
-    found = recordings.record(dataset, count=80, deadline=time.monotonic() + 60, max_bytes=1e9)
+    found = sharing.record(dataset, count=80, deadline=time.monotonic() + 60, max_bytes=1e9)
     assert found.positions == tuple(range(78)) and found.covered_part == "start" and not found.complete
 
 
@@ -554,8 +554,8 @@ def test_a_recording_that_cannot_skip_goes_on_from_its_start(monkeypatch: pytest
 def test_elements_of_one_shape_are_served_without_a_generator(stacked: bool) -> None:
     """Which costs a comparison half of its time; each starts a dozen."""
     ones = numbers().map(lambda x: (tf.fill([3 if stacked else x], x), tf.strings.as_string(x)))
-    recording = recordings.record(ones, count=20, deadline=time.monotonic() + 60, max_bytes=1e6)
-    served = recordings.serve(recordings.stacked(recording), recordings.PassCounter(), recordings.first_elements(7))
+    recording = sharing.record(ones, count=20, deadline=time.monotonic() + 60, max_bytes=1e6)
+    served = sharing.serve(sharing.stacked(recording), sharing.PassCounter(), sharing.first_elements(7))
     assert (type(served).__name__ == "_TensorSliceDataset") == stacked and served.element_spec == ones.element_spec
     found, expected = (list(one.as_numpy_iterator()) for one in (served, ones.take(7)))
     assert [(row.tolist(), text) for row, text in found] == [(row.tolist(), text) for row, text in expected]

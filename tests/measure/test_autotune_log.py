@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues
-from pipetune.measure.autotune_log import ParameterLog, log_parameters
+from pipetune.measure.runtime_choices import ParameterLog, log_parameters
 from pipetune.pipelines import live
 
 Dataset = tf.data.Dataset
@@ -108,7 +108,7 @@ def test_reading_without_a_model_has_a_note() -> None:
 
 @pytest.mark.one_core
 def test_last_change_of_a_value_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipetune.measure import autotune_log
+    from pipetune.measure import runtime_choices
 
     clock = iter([10.0, 11.0, 12.0, 13.0])
     values = iter([16.0, 4.0, 4.0, 4.0])
@@ -126,7 +126,7 @@ def test_last_change_of_a_value_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
         return copy
 
     monkeypatch.setattr(tf.data.experimental, "get_model_proto", look)
-    monkeypatch.setattr(autotune_log.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(runtime_choices.time, "perf_counter", lambda: next(clock))
     log = ParameterLog(repeated=False)
     for _ in range(2):
         log.poll(None)

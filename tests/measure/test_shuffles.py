@@ -12,8 +12,8 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import NoConsumer
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.measure.caches import CutBuffers, cut_buffers, with_buffers
 from pipetune.measure.runner import TensorFlowRunner
-from pipetune.measure.shuffles import CutBuffers, cut_buffers, with_buffers
 from pipetune.pipelines import live
 from tests.core.sessions import MACHINE
 

@@ -11,13 +11,14 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune import probes
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.measure import variant_costs
 from pipetune.measure.variant_costs import measure_batch_costs, measure_shares
-from pipetune.pipelines import live, map_functions
-from pipetune.probes import annotation, batches, function_splitting
+from pipetune.pipelines import live, replay
+from pipetune.probes import batches, function_splitting
 from tests.rewrites.on_data.jpegs import jpeg
 
 
@@ -78,7 +79,7 @@ def test_variants_draw_the_same_numbers_in_each_pass(first: Any, monkeypatch: py
     """By chance, each form drew what is cheap or dear: a share of 0.9 was measured as 0.77 to 1.13."""
     images = tf.data.Dataset.range(4).map(lambda i: tf.random.stateless_uniform([300, 300, 3], tf.stack([i, i])))
     source = live.read(images.map(first).map(lambda image: image + tf.random.normal([])))
-    told = map_functions.annotate_fusions(source, annotation.annotate_graph_edits(source, source.pipeline))
+    told = replay.annotate_fusions(source, probes.annotate_graph_edits(source, source.pipeline))
     compared: list[list[list[bytes]]] = []
 
     def passes(dataset: tf.data.Dataset, count: int, make_variants: Any) -> tuple[float, ...]:
@@ -129,7 +130,7 @@ def test_shares_are_measured_on_as_many_elements_as_there_is_time_for(
     """An element costs what is upstream and, in four passes of both forms, the map: ten times `seconds`."""
     images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
     source = live.read(images.map(_selecting).batch(4))
-    told = annotation.annotate_graph_edits(source, source.pipeline)
+    told = probes.annotate_graph_edits(source, source.pipeline)
     shares = measure_shares(source, told, _profile(told, seconds), seconds=1.5)
     known = [] if elements is None else [elements]
     assert taken == known
@@ -140,7 +141,7 @@ def test_maps_get_time_by_what_they_cost(taken: list[int]) -> None:
     """As much time for each let cheap maps take most of it, and seven maps of an augmentation were never compared."""
     images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
     source = live.read(images.map(_selecting).map(_selecting).batch(4))
-    told = annotation.annotate_graph_edits(source, source.pipeline)
+    told = probes.annotate_graph_edits(source, source.pipeline)
     costs = {"n0": 0.0, "n1": 0.001, "n2": 0.001, "n3": 0.009}
     operators = (
         OperatorProfile(n, Stage.TRANSFORM, cpu_seconds=c, wall_seconds=0.0, visits=1.0) for n, c in costs.items()
@@ -155,9 +156,9 @@ def test_only_functions_that_decode_and_crop_have_a_share_of_decoding_the_crop()
     images = [jpeg("4:2:0", 320, 320, seed=number) for number in range(8)]
     dataset = tf.data.Dataset.from_tensor_slices(images)
     whole = live.read(dataset.map(lambda data: tf.io.decode_jpeg(data, channels=3)))
-    assert measure_shares(whole, annotation.annotate_graph_edits(whole, whole.pipeline), seconds=60) == {}
+    assert measure_shares(whole, probes.annotate_graph_edits(whole, whole.pipeline), seconds=60) == {}
     dataset = dataset.map(lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [16, 16, 3]))
     source = live.read(dataset.map(lambda image: tf.cast(image, tf.float32)).batch(4))
-    shares = measure_shares(source, annotation.annotate_graph_edits(source, source.pipeline), seconds=60)
+    shares = measure_shares(source, probes.annotate_graph_edits(source, source.pipeline), seconds=60)
     assert set(shares) == {"n1"} and shares["n1"].variants is not None
     assert shares["n1"].variants[FunctionVariant.DECODE_AND_CROP] > 0

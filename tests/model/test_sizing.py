@@ -17,8 +17,7 @@ from pipetune.core.results import Rate, ServiceNeed
 from pipetune.core.session import DatasetResult
 from pipetune.core.sizing import Origin, QuantityRange, ScalingLimit, Sizing, TrainingJob
 from pipetune.core.storage import FileUse
-from pipetune.model.service import recommendation, service_need
-from pipetune.model.sizing import compute_sizing, epoch_examples
+from pipetune.model.sizing import compute_sizing, epoch_examples, recommendation, service_need
 from tests.core.sessions import MACHINE
 from tests.words import parse
 

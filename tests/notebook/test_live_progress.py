@@ -11,9 +11,9 @@ from unittest.mock import Mock
 import pytest
 
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.interactive import in_notebook, running_shell
 from pipetune.journal import Listener
 from pipetune.live_progress import showing_progress
+from pipetune.source.cells import in_notebook, running_shell
 
 
 class Stream(io.StringIO):

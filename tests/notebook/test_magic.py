@@ -15,9 +15,9 @@ from IPython.core.error import UsageError
 from IPython.testing.globalipapp import get_ipython
 
 from pipetune import workflow
-from pipetune.interactive import running_shell
 from pipetune.notebook import magic
-from pipetune.notebook.tuning import CellTuning
+from pipetune.notebook.magic import CellTuning
+from pipetune.source.cells import running_shell
 
 pytestmark = pytest.mark.tensorflow
 

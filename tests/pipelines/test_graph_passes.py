@@ -13,14 +13,15 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune import tensorflow_private
 from pipetune.core.operators import DEFAULT_PASSES
 from pipetune.core.results import OptimizationPasses
-from pipetune.pipelines import graph_passes, live
+from pipetune.measure import runtime_choices
+from pipetune.pipelines import live
 
 Dataset = tf.data.Dataset
 AUTOTUNE = tf.data.AUTOTUNE
 
 
 def read(dataset: Any) -> OptimizationPasses:
-    found = graph_passes.read(live.read(dataset), limit_seconds=60)
+    found = runtime_choices.read_passes(live.read(dataset), limit_seconds=60)
     assert not found.note, found.note
     return found
 
@@ -84,7 +85,7 @@ def test_fired_passes_describe_their_changes() -> None:
 
 
 def test_passes_that_are_switched_off_are_not_tried() -> None:
-    assert set(graph_passes.PASSES) >= DEFAULT_PASSES
+    assert set(runtime_choices.PASSES) >= DEFAULT_PASSES
     dataset = Dataset.range(9).map(square).map(square).prefetch(1)
     assert "map_fusion" not in fired(read(dataset))
     on = {"experimental_optimization__map_fusion": True}
@@ -109,5 +110,5 @@ def test_unreadable_graph_becomes_a_note(monkeypatch: pytest.MonkeyPatch) -> Non
         raise tf.errors.InvalidArgumentError(None, None, "no graph today")
 
     monkeypatch.setattr(tensorflow_private, "serialized_graph", fail)
-    found = graph_passes.read(live.read(Dataset.range(3)))
+    found = runtime_choices.read_passes(live.read(Dataset.range(3)))
     assert found.passes == () and "no graph today" in found.note

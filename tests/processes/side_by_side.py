@@ -34,8 +34,8 @@ from pipetune.core.distribution import Coverage, DeliveryMode
 from pipetune.core.errors import PipetuneError
 from pipetune.distributed.verify.counting import Expectation
 from pipetune.distributed.verify.counting import running as runs_to_its_end
+from pipetune.distributed.verify.coverage import covered, fetched
 from pipetune.distributed.verify.emitted import emitted, loaded
-from pipetune.distributed.verify.service_coverage import covered, fetched
 from pipetune.model.coverage import worst_coverage
 from pipetune.pipelines import live
 from tests.processes.reading_process import COUNTS, FOUND, GO, JOB, MODULE, READY, SECONDS, Read, ReadingJob, rows

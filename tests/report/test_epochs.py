@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pipetune.core.results import DatasetCost, Drift, Interval, RunDynamics
 from pipetune.report.blocks import Facts, Series
-from pipetune.report.epochs import epochs_sentence
+from pipetune.report.step_times import epochs_sentence
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, summary_line, summary_text, table, texts, with_part
 

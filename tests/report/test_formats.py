@@ -18,9 +18,9 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.profile import Finding
 from pipetune.core.results import Rate
 from pipetune.core.summary import summary
-from pipetune.report.markdown_text import block, code, escape
 from pipetune.report.render import FORMATS, render, render_text
 from pipetune.report.tabular import COLUMNS, to_frame
+from pipetune.report.words import block, code, escape
 from tests.report import sessions as samples
 from tests.report.reading import summary_line, summary_text, with_main, with_part
 

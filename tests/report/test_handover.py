@@ -11,8 +11,8 @@ from pipetune.core import distribution
 from pipetune.core.distribution import COORDINATOR, DATASET, FIT, FUNCTION, InputDistribution, InputSkew, WorkerInput
 from pipetune.core.pipeline import SERVICE, Node, Pipeline
 from pipetune.core.summary import summary
+from pipetune.report.answer import step_note
 from pipetune.report.distribution import between, handover, skew
-from pipetune.report.headline import step_note
 from tests.core.sessions import session
 from tests.report.reading import summary_line, with_main
 

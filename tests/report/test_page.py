@@ -15,8 +15,8 @@ from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interv
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session, TrainingResult
 from pipetune.core.session_file import redact
 from pipetune.core.settings import Command
+from pipetune.report.answer import headline
 from pipetune.report.blocks import Checks, Commands, Diff, Facts
-from pipetune.report.headline import headline
 from pipetune.report.page import page
 from pipetune.report.patch import why_no_patch
 from pipetune.report.places import Places

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pipetune.report.progress import Progress
+from pipetune.report.console import Progress
 from tests.report.reading import Terminal
 
 

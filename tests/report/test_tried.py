@@ -14,10 +14,9 @@ from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import Rejection, RejectionReason
 from pipetune.report.blocks import Forest, ratio_axis
-from pipetune.report.edit_text import edit_words, plan_text
 from pipetune.report.html import environment, html
 from pipetune.report.tried import far_out, outlier_sentence
-from pipetune.report.words import Figure
+from pipetune.report.words import Figure, edit_words, plan_text
 from tests.core.sessions import session as one_trial
 from tests.report import sessions as samples
 from tests.report.reading import table, texts, with_main, with_part

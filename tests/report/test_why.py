@@ -11,7 +11,7 @@ from pipetune.core.session import DatasetResult, Session
 from pipetune.core.session_file import redact
 from pipetune.core.settings import Command
 from pipetune.report.blocks import Facts, Listing
-from pipetune.report.edit_text import argument_list
+from pipetune.report.words import argument_list
 from tests.report import sessions as samples
 from tests.report.reading import sentences, table, texts, with_main
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.recorded import FakeRunner, Noise
 from pipetune.core.results import Interval
-from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, ablate
+from pipetune.search.search import FEWEST_ROUNDS, MOST_ROUNDS, ablate
 from pipetune.search.state import SearchState
 from tests.search.scenes import Scene, names, quiet, rewrites, runner, shared
 

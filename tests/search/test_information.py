@@ -9,8 +9,7 @@ import pytest
 from benchmarks.recorded import Noise, rewrite
 from pipetune.core.edits import Rewrite, Safety, SetArgument
 from pipetune.core.results import Comparison, EqualityCheck, Outcome
-from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, unmeasured
-from pipetune.search.result import SearchResult
+from pipetune.search.result import FEWEST_EQUAL_PAIRS, SearchResult, affordable_pairs, unmeasured
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
 from tests.search.scenes import Scene, apart, expecting, names, of_key, reasons, runner, whys

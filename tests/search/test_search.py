@@ -13,9 +13,9 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Comparison, EqualityCheck, Outcome, Pause, RunFailed
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
-from pipetune.search.equality import EqualityGate
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
+from pipetune.search.runner import EqualityGate
 from tests.search.scenes import Scene, apart, names, of_key, quiet, reasons, rewrites, runner, shared, whys
 
 

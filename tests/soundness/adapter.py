@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from pipetune import probes
 from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits, needs_comparison
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import GRAPH_EDITS
@@ -24,11 +25,10 @@ from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, Equa
 from pipetune.equality.compare import compare
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.replay import replay
-from pipetune.probes import annotation
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
-from pipetune.search.equality import allows
+from pipetune.search.runner import allows
 
 COMPARE_SECONDS = 20.0  # the command's limit for one comparison: `stages/study.py`
 
@@ -87,7 +87,7 @@ def read(dataset: Any) -> Source:
     """The pipeline of a live dataset, with the variants of its functions."""
     source = built(dataset)._live
     with _guarded("reading"):
-        return Source(source, annotation.annotate(source))
+        return Source(source, probes.annotate(source))
 
 
 def built(dataset: Any) -> Source:

@@ -42,7 +42,7 @@ from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import Emission, emit
-from pipetune.stages.shared_calls import translate_rewrite
+from pipetune.stages.emission import translate_rewrite
 from pipetune.worker.verification import first_difference
 from tests.source.forms import DATA, FORMS, NOT_WRITTEN, Form
 

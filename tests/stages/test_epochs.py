@@ -22,9 +22,8 @@ from pipetune.core.time_plan import Measurement, Part, TimePlan
 from pipetune.measure import epochs
 from pipetune.pipelines import live
 from pipetune.stages import epochs as stage
-from pipetune.stages import steps
+from pipetune.stages.epochs import FEWEST_STEPS
 from pipetune.stages.profiling import take_profile
-from pipetune.stages.steps import FEWEST_STEPS
 from pipetune.stages.study import Study
 from tests.stages.studies import PROFILE, study_here, study_of
 
@@ -139,7 +138,7 @@ STEP_SECONDS = 0.002
 
 @pytest.fixture(autouse=True)
 def _short_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "MOST_STEPS", 60)
+    monkeypatch.setattr(stage, "MOST_STEPS", 60)
 
 
 def profile_of(*, step_seconds: float | None = STEP_SECONDS, first: float = 0.0) -> Profile:
@@ -163,7 +162,7 @@ def recorded(
     study.journal.time_plan = TimePlan.of(study.settings)
     study.time_plan.end_within(60.0 - spent)
     study.journal.update_dataset(step_series={})
-    steps.record_steps(study, profile or profile_of(), plan)
+    stage.record_steps(study, profile or profile_of(), plan)
     return study.journal.result.step_series
 
 
@@ -196,7 +195,7 @@ def test_epochs_that_the_pipeline_repeats_are_counted_if_their_length_is_known(d
 
 
 def test_more_than_the_fewest_steps_take_no_more_than_their_share_of_the_time_that_is_left(long, monkeypatch) -> None:
-    monkeypatch.setattr(steps, "MOST_STEPS", 200)
+    monkeypatch.setattr(stage, "MOST_STEPS", 200)
     alone = recorded(long, spent=60.0 - 0.4)["defaults"]
     assert FEWEST_STEPS < len(alone.step_seconds) <= 0.2 / STEP_SECONDS  # half
     assert long.journal.session.seconds["steps"] > 0

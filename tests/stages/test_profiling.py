@@ -20,9 +20,8 @@ from pipetune.core.results import Interval
 from pipetune.measure.differencing import Cost, DifferencingResult
 from pipetune.measure.stall import Stall
 from pipetune.pipelines import call_sites
-from pipetune.stages import later_epochs
-from pipetune.stages.later_epochs import profile_training
-from pipetune.stages.profiling import _limited, _slowdown, with_differences
+from pipetune.stages import profiling
+from pipetune.stages.profiling import _limited, _slowdown, profile_training, with_differences
 from pipetune.stages.study import Study
 from tests.stages.studies import study_here
 from tests.words import parse
@@ -54,7 +53,7 @@ def measured_with(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> list[flo
         taken.append(cache_seconds)
         return replace(profile, cache_seconds=cache_seconds)
 
-    monkeypatch.setattr(later_epochs, "take_profile", take)
+    monkeypatch.setattr(profiling, "take_profile", take)
     return taken
 
 
@@ -124,8 +123,8 @@ def test_a_cache_that_a_loop_rebuilds_is_full_only_for_passes_of_the_same_iterat
     epochs: int | None, repeats: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured_with(trained(None), monkeypatch)
-    fill = later_epochs._fill_own_caches
-    monkeypatch.setattr(later_epochs, "_fill_own_caches", lambda study: replace(fill(study), seconds=seconds))
+    fill = profiling._fill_own_caches
+    monkeypatch.setattr(profiling, "_fill_own_caches", lambda study: replace(fill(study), seconds=seconds))
     with call_sites.Recorder():
         for _ in range(2):
             data = Reads().dataset.cache().batch(8)
@@ -179,8 +178,8 @@ FILLS = "The first epoch fills this cache, which takes about"
     (12.0, None, 20, f"{FILLS} 12 s. ", 1),
 ])  # fmt: skip
 def test_what_filling_adds_decides_which_epoch(seconds, step_seconds, epochs, told, profiles, monkeypatch) -> None:
-    taken, fill = measured_with(trained(step_seconds), monkeypatch), later_epochs._fill_own_caches
-    monkeypatch.setattr(later_epochs, "_fill_own_caches", lambda study: replace(fill(study), seconds=seconds))
+    taken, fill = measured_with(trained(step_seconds), monkeypatch), profiling._fill_own_caches
+    monkeypatch.setattr(profiling, "_fill_own_caches", lambda study: replace(fill(study), seconds=seconds))
     study = study_here(Reads().dataset.cache().batch(8))
     study.subject = replace(study.subject, use=replace(study.subject.use, epochs=epochs, epochs_certain=True))
     found = profile_training(study)

@@ -23,15 +23,14 @@ from pipetune.core.session import Candidate
 from pipetune.core.time_plan import TimePlan
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
-from pipetune.pipelines.siblings import siblings
-from pipetune.stages import shared_calls
+from pipetune.pipelines.live import siblings
+from pipetune.stages import emission
 from pipetune.stages.confirmation import keep_candidate
-from pipetune.stages.emission import make_patch, patched_texts
-from pipetune.stages.shared_calls import SharedCallTrials
+from pipetune.stages.emission import SharedCallTrials, make_patch, patched_texts
 from tests.stages.studies import executed, recorded, study_of
 
 Function = Callable[[Any], Any]
-measured = shared_calls._speedup
+measured = emission._speedup
 
 
 def invented(median: float, low: float, high: float) -> Interval:
@@ -41,7 +40,7 @@ def invented(median: float, low: float, high: float) -> Interval:
 @pytest.fixture(autouse=True)
 def _faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces the measured speedup, so that the load of the machine does not matter."""
-    monkeypatch.setattr(shared_calls, "_speedup", lambda *_, **__: invented(1.8, 1.6, 2.0))
+    monkeypatch.setattr(emission, "_speedup", lambda *_, **__: invented(1.8, 1.6, 2.0))
 
 
 ON_BATCHES = Rewrite(
@@ -204,7 +203,7 @@ def test_call_is_not_changed_if_data_would_change() -> None:
 
 
 def test_call_is_not_changed_if_other_input_may_become_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_calls, "_speedup", lambda *_, **__: invented(1.1, 0.9, 1.3))
+    monkeypatch.setattr(emission, "_speedup", lambda *_, **__: invented(1.1, 0.9, 1.3))
     equal = Comparison(Safety.EXACT, (EqualityCheck("values", True), EqualityCheck("epochs", True)), 9, epochs=3)
     monkeypatch.setattr(TensorFlowRunner, "compare", lambda *_: equal)
     calls = shared()

@@ -18,7 +18,7 @@ LOOP_SECONDS = 0.6
 
 
 def command(folder: Path) -> int:
-    from pipetune.report.progress import Progress
+    from pipetune.report.console import Progress
     from pipetune.supervisor.analysis import analyze
     from pipetune.supervisor.monitoring import Timeouts
     from tests.supervisor.test_analysis import request

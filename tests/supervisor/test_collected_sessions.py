@@ -13,8 +13,8 @@ from pipetune.core.cluster import ClusterTask
 from pipetune.core.distribution import WorkerInput
 from pipetune.core.session import Session
 from pipetune.core.settings import Command
-from pipetune.supervisor.collected_sessions import peer_names, with_input_skew, worker_input
 from pipetune.supervisor.monitoring import Interrupts
+from pipetune.supervisor.session_ending import peer_names, with_input_skew, worker_input
 from tests.core.sessions import session
 
 CHIEF = ClusterTask("worker", 0, 2)

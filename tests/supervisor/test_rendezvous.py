@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from pipetune.core.errors import PipetuneError
-from pipetune.supervisor import rendezvous
+from pipetune.supervisor import remote_cluster
 
 HOST = "127.0.0.1"
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with rendezvous.rendezvous_server(HOST) as found:
+    with remote_cluster.rendezvous_server(HOST) as found:
         yield found
 
 
@@ -42,7 +42,7 @@ def test_value_is_stored_per_scope_and_kept(address: str, value: bytes) -> None:
 
 def test_new_server_is_empty() -> None:
     for _ in range(2):
-        with rendezvous.rendezvous_server(HOST) as address:
+        with remote_cluster.rendezvous_server(HOST) as address:
             assert ask(address, "GET", "/global/0") == (404, b"")
             ask(address, "PUT", "/global/0", b"here")
     with pytest.raises(OSError):
@@ -67,7 +67,7 @@ def test_incomplete_request_is_dropped_silently(address: str, capfd: pytest.Capt
 
 def test_silent_client_does_not_block_server() -> None:
     before = set(threading.enumerate())
-    with rendezvous.rendezvous_server(HOST) as address:
+    with remote_cluster.rendezvous_server(HOST) as address:
         host, _, port = address.rpartition(":")
         silent = socket.create_connection((host, int(port)))
         assert ask(address, "GET", "/global/0")[0] == 404
@@ -79,10 +79,10 @@ def test_silent_client_does_not_block_server() -> None:
 
 def test_unavailable_address_is_reported() -> None:
     with pytest.raises(PipetuneError, match=r"cannot listen on 192\.0\.2\.1"):
-        rendezvous.rendezvous_server("192.0.2.1").__enter__()
+        remote_cluster.rendezvous_server("192.0.2.1").__enter__()
 
 
 def test_rendezvous_environment_variables() -> None:
-    assert rendezvous.rendezvous_environment("") == {}
+    assert remote_cluster.rendezvous_environment("") == {}
     names = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")
-    assert rendezvous.rendezvous_environment("10.0.0.1:80") == dict(zip(names, ("10.0.0.1", "80"), strict=True))
+    assert remote_cluster.rendezvous_environment("10.0.0.1:80") == dict(zip(names, ("10.0.0.1", "80"), strict=True))

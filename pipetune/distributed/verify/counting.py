@@ -19,7 +19,7 @@ from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.operators import EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.distributed.verify import numbering, stored_bytes
+from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.numbering import INSIDE_BITS
 from pipetune.model.coverage import StoredBytes
 from pipetune.pipelines import live
@@ -177,7 +177,7 @@ def stored_by(made: live.LivePipeline, epochs: Sequence[Epoch], key: ElementIden
     """Returns the bytes on storage that the elements of these epochs of `made` belong to; None if unknown."""
     if any(epoch.numbers is None for epoch in epochs):
         return None
-    return stored_bytes.stored(made, [(epoch.numbers, epoch.digests) for epoch in epochs], key, inside=epochs[0].inside)
+    return numbering.stored(made, [(epoch.numbers, epoch.digests) for epoch in epochs], key, inside=epochs[0].inside)
 
 
 def files_in(epoch: Epoch) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
 from pipetune.core.operators import READERS
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
-from pipetune.distributed.verify import counting, numbering, stored_bytes
+from pipetune.distributed.verify import counting, numbering
 from pipetune.model import coverage
 from pipetune.model.coverage import computed_coverage, worst_coverage
 from pipetune.pipelines import live
@@ -111,7 +111,7 @@ def measure_worker_coverage(source: live.LivePipeline, job: WorkerJob) -> Origin
             policy = _applied_policy(source, job)
         found = _Division(source, job, policy).count(made)
     except _TooLong as error:
-        computed, sizes = _by_arithmetic(source.pipeline, job, policy), stored_bytes.file_sizes(source)
+        computed, sizes = _by_arithmetic(source.pipeline, job, policy), numbering.file_sizes(source)
         return OriginalSharding(
             job.workers,
             computed,

@@ -20,8 +20,7 @@ from pipetune.core.results import Comparison
 from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.decode_and_crop import MARGIN_PIXELS, edit_graph
-from pipetune.probes import decode_and_crop
-from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.probes import annotate_graph_edits, edited_graphs
 from pipetune.rewrites.decode_and_crop import propose as propose_crop
 from tests.default_run import cases
 from tests.rewrites.on_data import patching
@@ -47,7 +46,7 @@ def decoded(cut: Function) -> Function:
 def _asked(function: Function, images: list[bytes] = IMAGES) -> tuple[live.LivePipeline, CropDecoding]:
     source = live.read(tf.data.Dataset.from_tensor_slices(images).map(function).prefetch(1))
     node = next(one for one in source.pipeline if one.op == "map")
-    return source, decode_and_crop.probe_crop(source, node)
+    return source, edited_graphs.probe_crop(source, node)
 
 
 def _edits(source: live.LivePipeline, asked: CropDecoding) -> list[Edit]:
@@ -260,7 +259,7 @@ def test_other_image_formats_are_decoded_whole() -> None:
 
 def _probed(dataset: Any) -> CropDecoding:
     source = live.read(dataset.map(_seeded))
-    return decode_and_crop.probe_crop(source, source.pipeline.output)
+    return edited_graphs.probe_crop(source, source.pipeline.output)
 
 
 def test_unreadable_data_is_refused() -> None:
@@ -271,7 +270,7 @@ def test_unreadable_data_is_refused() -> None:
 
 
 def test_slow_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_and_crop, "_SECONDS", 1.0)
+    monkeypatch.setattr(edited_graphs, "_SECONDS", 1.0)
     slow = _probed(known_costs.with_sleep(tf.data.Dataset.from_tensor_slices(IMAGES), 400_000))
     assert "elements could be read in time" in slow.why_not
 
@@ -290,7 +289,7 @@ def test_files_read_by_the_function_are_examined(tmp_path: Any) -> None:
         return {"image": tf.image.random_crop(_decode(tf.io.read_file(path)), [24, 20, 3]), "label": label}
 
     source = live.read(tf.data.Dataset.from_tensor_slices((paths, list(range(21)))).map(read, num_parallel_calls=2))
-    found = decode_and_crop.probe_crop(source, source.pipeline.output)
+    found = edited_graphs.probe_crop(source, source.pipeline.output)
     assert found.why_not == "" and _proven(source, found, Safety.STATISTICAL).proven
 
 
@@ -374,7 +373,7 @@ NO: dict[str, tuple[Function, str]] = {
 
 def _scaled(function: Function, images: list[bytes] = PHOTOS) -> tuple[live.LivePipeline, ScaledDecoding]:
     source = live.read(tf.data.Dataset.from_tensor_slices(images).map(function).prefetch(1))
-    return source, decode_and_crop.probe_scale(source, source.pipeline["n1"])
+    return source, edited_graphs.probe_scale(source, source.pipeline["n1"])
 
 
 @pytest.mark.parametrize("name", YES)
@@ -383,7 +382,7 @@ def test_scaled_images_differ_slightly(name: str) -> None:
     assert found.why_not == "" and found.ratio == 2 and found.seen == "15 elements: all"
     assert 0 < found.mean_apart < 0.03 and found.mean_apart < found.most_apart < 0.6
     smaller = tf.data.Dataset.from_tensor_slices(PHOTOS).map(
-        decode_and_crop.decode_at_scale(source.datasets["n1"]._map_func, found.ratio).function
+        edited_graphs.decode_at_scale(source.datasets["n1"]._map_func, found.ratio).function
     )
     assert len(list(smaller)) == len(PHOTOS)
 
@@ -391,7 +390,7 @@ def test_scaled_images_differ_slightly(name: str) -> None:
 @pytest.mark.parametrize(("function", "reason"), NO.values(), ids=NO)
 def test_function_that_needs_full_resolution_is_refused(function: Function, reason: str) -> None:
     source = live.read(tf.data.Dataset.from_tensor_slices(PHOTOS).map(function))
-    told = decode_and_crop.annotate_scales(source, source.pipeline)["n1"].function
+    told = edited_graphs.annotate_scales(source, source.pipeline)["n1"].function
     assert told is not None
     if reason == "nobody asks":
         assert told.shrinking is None
@@ -427,6 +426,6 @@ def test_default_dct_method_is_the_fast_one() -> None:
 def test_saved_share_is_measured_for_shrinkable_maps_only() -> None:
     dataset = tf.data.Dataset.from_tensor_slices([photo("4:2:0", 640, 640, seed=1)] * 4).map(YES["bilinear"])
     source = live.read(dataset.map(lambda image: image * 2.0).batch(2))
-    told = decode_and_crop.annotate_scales(source, source.pipeline)
+    told = edited_graphs.annotate_scales(source, source.pipeline)
     shares = measure_shares(source, told, seconds=60)
     assert shares.keys() == {"n1"} and 0 < shares["n1"].shrinking < 1

@@ -16,8 +16,8 @@ from tensorflow.python.eager import context
 
 from pipetune.core.edits import Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant, MapFusion
-from pipetune.pipelines import live, map_functions, replay
-from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.pipelines import live, replay
+from pipetune.probes import annotate_graph_edits
 from pipetune.rewrites import batch_first, where_to_cond
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
@@ -59,12 +59,12 @@ def flat(element: Any) -> Any:
 
 def answer(dataset: Any) -> MapFusion | None:
     source = live.read(dataset)
-    lowest = [node for node in map_functions.annotate_fusions(source, source.pipeline) if node.op == "map"][-1]
+    lowest = [node for node in replay.annotate_fusions(source, source.pipeline) if node.op == "map"][-1]
     return None if lowest.function is None else lowest.function.fused
 
 
 def found(dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
-    return proposed(batch_first.propose_map_fusion, dataset, map_functions.annotate_fusions)
+    return proposed(batch_first.propose_map_fusion, dataset, replay.annotate_fusions)
 
 
 _TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
@@ -237,7 +237,7 @@ ds = ds.map(side_by_side)
 def test_function_whose_graph_was_edited_is_fused(tmp_path: Path) -> None:
     sample = script(tmp_path, SELECTING)
     source = live.read(sample.run().ds)
-    known = map_functions.annotate_fusions(source, annotate_graph_edits(source, source.pipeline))
+    known = replay.annotate_fusions(source, annotate_graph_edits(source, source.pipeline))
     context = RuleContext(known, cores=2)
     rules = (where_to_cond.RULE, batch_first.MAP_FUSION_RULE)
     rewrites = [one for rule in rules for one in rule.propose(context) if isinstance(one, Rewrite)]

@@ -17,7 +17,7 @@ from pipetune.core.edits import Rewrite, apply_edits
 from pipetune.core.functions import ProbeResult
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
-from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.probes import annotate_graph_edits
 from pipetune.rewrites.numpy_function import propose
 from tests.rewrites.on_data.patching import check_equal, check_patch, proposed, script, why_not_patched
 

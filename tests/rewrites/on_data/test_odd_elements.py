@@ -11,11 +11,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune import probes
 from pipetune.core.edits import Insert, Safety, SetArgument, apply_edits
 from pipetune.equality.compare import compare
 from pipetune.measure.caches import fill_cache
 from pipetune.pipelines import live
-from pipetune.probes import annotation
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 
@@ -54,7 +54,7 @@ ODD: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", ODD)
 def test_odd_elements_do_not_fail(name: str) -> None:
     source = live.read(ODD[name]())
-    found, _ = propose_all(RuleContext(annotation.annotate(source), cores=2))
+    found, _ = propose_all(RuleContext(probes.annotate(source), cores=2))
     plans = [(rewrite.edits, rewrite.safety) for rewrite in found]
     output = source.pipeline.output.id
     plans.append(((Insert(output, "prefetch", "prefetch@1", {"buffer_size": 2}),), Safety.EXACT))

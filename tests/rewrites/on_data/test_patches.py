@@ -13,7 +13,8 @@ pytestmark = pytest.mark.tensorflow
 from pipetune import tensorflow_private
 from pipetune.core.edits import apply_edits
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.pipelines import graph_passes, live
+from pipetune.measure import runtime_choices
+from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites import parallel_map, threads
 from pipetune.worker.verification import first_difference
@@ -28,7 +29,7 @@ ds = ds.batch(8).take(5)
 
 
 def _runs_maps_in_parallel(dataset: Any) -> bool:
-    return "map_parallelization" in {one.name for one in graph_passes.read(live.read(dataset)).passes}
+    return "map_parallelization" in {one.name for one in runtime_choices.read_passes(live.read(dataset)).passes}
 
 
 def test_maps_run_in_one_thread(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument, apply_edit
 from pipetune.core.pipeline import passes_components
 from pipetune.pipelines import live
 from pipetune.probes import batches
-from pipetune.rewrites import drop_no_op, reorder, shuffle_repeat
+from pipetune.rewrites import reorder, shuffle_repeat
 from pipetune.rewrites.rule import Rule
 from tests.rewrites.on_data.patching import check_equal, check_patch, compared, proposed, script
 
@@ -178,8 +178,8 @@ RESTRUCTURED = {"in another structure": lambda: rows().map(lambda a, d: {"a": a,
 @pytest.mark.parametrize("name", NO_OPS)
 def test_no_op_is_removed(name: str) -> None:
     dataset = NO_OPS[name]().batch(4)
-    assert found(drop_no_op.RULE, dataset)[1] == []  # TensorFlow does it
-    source, (rewrite,) = found(drop_no_op.RULE, dataset.with_options(_OFF))
+    assert found(shuffle_repeat.RULE, dataset)[1] == []  # TensorFlow does it
+    source, (rewrite,) = found(shuffle_repeat.RULE, dataset.with_options(_OFF))
     assert len(apply_edits(source.pipeline, rewrite.edits).nodes) == len(source.pipeline.nodes) - 1
     assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite, elements=30)
 
@@ -236,7 +236,7 @@ NO_NO_OPS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", NO_NO_OPS)
 def test_operator_with_an_effect_is_kept(name: str) -> None:
-    assert found(drop_no_op.RULE, NO_NO_OPS[name]().with_options(_OFF))[1] == []
+    assert found(shuffle_repeat.RULE, NO_NO_OPS[name]().with_options(_OFF))[1] == []
 
 
 REPEATS: dict[str, tuple[Callable[[], Any], int]] = {
@@ -282,7 +282,7 @@ CASES: dict[str, tuple[Rule, str, str]] = {
         shuffle_repeat.MERGE_REPEATS_RULE, "ds = tf.data.Dataset.range(30).repeat(2).repeat(count=3).batch(4)",
         "ds = tf.data.Dataset.range(30).repeat(6).batch(4)"),
     "a map that gives what it gets": (
-        drop_no_op.RULE,
+        shuffle_repeat.RULE,
         "options = tf.data.Options()\noptions.experimental_optimization.noop_elimination = False\n"
         "ds = tf.data.Dataset.range(30).map(lambda x: x).batch(4).with_options(options)",
         "ds = tf.data.Dataset.range(30).batch(4).with_options(options)",

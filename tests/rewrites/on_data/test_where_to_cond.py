@@ -17,7 +17,7 @@ from pipetune.core.functions import FunctionVariant, ProbeResult
 from pipetune.core.results import Comparison
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.where_to_cond import edit_graph
-from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.probes import annotate_graph_edits
 from pipetune.rewrites.where_to_cond import propose
 from tests.rewrites.on_data import patching
 

@@ -1,4 +1,5 @@
-"""Edits of a traced function's graph: ops traced from Python, nodes in the place of others, the function rebuilt.
+"""Graphs of traced functions: what can be reached in one, types of ops that have something in common, and edits: ops
+traced from Python, nodes in the place of others, the function rebuilt.
 
 Each variant of `core.functions.GRAPH_EDITS` has a module beside this one, with two functions: `applies(facts)`, whether
 a function is one that it might change, and `edit_graph(traced)`, which returns the changed copy, or raises `CannotEdit`
@@ -8,13 +9,84 @@ where that would not return the same or cannot be made.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import GRAPH_EDITS, FunctionFacts, FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, PYTHON_CALLS, FunctionFacts, FunctionVariant
+
+Node = TypeVar("Node")
+
+
+def reachable(
+    start: Iterable[Node], following: Callable[[Node], Iterable[Node]], *, key: Callable[[Node], Hashable] = id
+) -> Iterator[Node]:
+    """Yields nodes and all that follow from them, directly or through others, each once; the last found comes first.
+
+    Args:
+        start: the first nodes.
+        following: returns the nodes that follow directly from one.
+        key: returns what is equal for the same node.
+    """
+    seen: dict[Hashable, Node] = {}  # holds the nodes, so that no other one gets the id of one of them
+    waiting = list(start)
+    while waiting:
+        node = waiting.pop()
+        identity = key(node)
+        if identity not in seen:
+            seen[identity] = node
+            waiting += following(node)
+            yield node
+
+
+DATASET_OP = re.compile(r"(?<!Reduce)Dataset(V\d+)?$")
+"""What the type of an op that makes a dataset ends with; `ReduceDataset` reads one."""
+
+GENERATOR_OPS = frozenset(
+    {"RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt",
+     "StatefulStandardNormal", "StatefulStandardNormalV2", "StatefulTruncatedNormal",
+     "StatefulRandomBinomial", "NonDeterministicInts"}
+)  # fmt: skip
+"""Ops that draw from a `tf.random.Generator`, whose seed is in a variable."""
+
+IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
+"""Ops that return their inputs."""
+
+PYTHON_OPS = PYTHON_CALLS | {"GeneratorDataset"}
+"""Ops that call Python."""
+
+REDUCTIONS = frozenset({"All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"})
+"""Ops that reduce the axes named by their second input."""
+
+ELEMENTWISE_EXACT = frozenset(
+    {"Abs", "Add", "AddV2", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
+     "ClipByValue", "Complex", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv",
+     "FloorMod", "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual",
+     "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv",
+     "Relu", "Relu6", "RightShift", "Rint", "Round", "SelectV2", "Sign", "Square", "SquaredDifference",
+     "StaticRegexFullMatch", "StaticRegexReplace", "StringJoin", "StringLength", "StringLower", "StringStrip",
+     "StringToHashBucketFast", "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Sub", "Substr",
+     "TruncateDiv", "TruncateMod", "ZerosLike"}
+)  # fmt: skip
+"""Elementwise ops whose results do not depend on how many values they are given."""
+
+ELEMENTWISE_INEXACT = frozenset(
+    {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
+     "Erfc", "Exp", "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid",
+     "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
+)  # fmt: skip
+"""Elementwise ops whose last bits depend on how many values they are given."""
+
+ELEMENTWISE = ELEMENTWISE_EXACT | ELEMENTWISE_INEXACT
+"""Elementwise ops: each value of the result depends on the values at the same position of the inputs."""
+
+
+def draws(op_type: str) -> bool:
+    """Whether an op draws random numbers, by seeds in its attributes, that differ from call to call."""
+    return tensorflow_private.op_has_seed(op_type) and tensorflow_private.op_is_stateful(op_type)
 
 
 class CannotEdit(Exception):
