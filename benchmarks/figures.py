@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from pipetune.core.codec import Json, MalformedData, decode, encode
-from pipetune.core.errors import PipetuneError
+from pipetune.core.codec import Json, decode, encode
+from pipetune.core.errors import MalformedData, PipetuneError
 from pipetune.core.files import read_value, write_json
 from pipetune.core.machine import Machine
 

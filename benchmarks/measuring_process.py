@@ -14,8 +14,8 @@ from benchmarks import ProgressCallback
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import FigureMeasured, Job, LogLine, MessageWriter, Progress, WorkerFinished, read_job
-from pipetune.core.results import RunFailed
 
 PHASE = "bench"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import ProgressCallback
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, inserted_caches
 from pipetune.core.files import write_text
-from pipetune.core.results import Comparison, EqualityCheck, Pause, RunFailed, Window
+from pipetune.core.measurement import Pause, RunFailed, Window
+from pipetune.core.results import Comparison, EqualityCheck
 
 
 class FakeClock:

@@ -17,7 +17,7 @@ from benchmarks import loops, recorded
 from benchmarks.neighbours import neighbours
 from benchmarks.recorded import SCALE, RecordedWindow, Recording, Series
 from pipetune.capture import loop_consumer
-from pipetune.core.results import Window
+from pipetune.core.measurement import Window
 from pipetune.measure import machine
 from pipetune.timing import windows
 from pipetune.timing.cpu_load import available_cores, core_seconds

@@ -35,16 +35,16 @@ __all__ = [
 
 def load_ipython_extension(shell: object) -> None:
     """Loads the magic `%%pipetune`: `%load_ext pipetune`."""
-    from pipetune.notebook import extension
+    from pipetune import notebook
 
-    extension.load(shell)
+    notebook.load(shell)
 
 
 def unload_ipython_extension(shell: object) -> None:
     """Takes the magic out again: `%unload_ext pipetune`."""
-    from pipetune.notebook import extension
+    from pipetune import notebook
 
-    extension.unload(shell)
+    notebook.unload(shell)
 
 
 def __getattr__(name: str) -> object:

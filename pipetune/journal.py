@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from pipetune.core.edits import Plan
+from pipetune.core.measurement import Interval
 from pipetune.core.profile import Diagnosis, Finding
-from pipetune.core.results import Interval, Trial
+from pipetune.core.results import Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.time_plan import TimePlan
 

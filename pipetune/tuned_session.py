@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pipetune.core import session_file
 from pipetune.core.edits import Safety
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import location_of
 from pipetune.core.plan_file import PlanFile, plan_file, save_plan
 from pipetune.core.profile import Finding, Verdict
-from pipetune.core.results import Interval
 from pipetune.core.session import Session, SessionOutcome, outcome_of
 
 if TYPE_CHECKING:
@@ -112,19 +112,19 @@ class TunedSession:
 
     def to_frame(self) -> pandas.DataFrame:
         """Returns a table with one row per operator of the studied pipeline."""
-        from pipetune.report.tabular import to_frame
+        from pipetune.report.exports import to_frame
 
         return to_frame(self.session)
 
     def trials_frame(self) -> pandas.DataFrame:
         """Returns a table with one row per trial: the plan, what it was compared in, its outcome and its gain."""
-        from pipetune.report.tabular import trials_frame
+        from pipetune.report.exports import trials_frame
 
         return trials_frame(self.session)
 
     def rates_frame(self) -> pandas.DataFrame:
         """Returns a table with one row per variant of the input alone: how fast it is, and what it takes."""
-        from pipetune.report.tabular import rates_frame
+        from pipetune.report.exports import rates_frame
 
         return rates_frame(self.session)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.core.profile import Diagnosis, Profile
-from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipetune.core.edits import Plan
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan

@@ -27,7 +27,7 @@ from benchmarks.resumable import ResumableResults
 from pipetune.capture import consumption, hooks
 from pipetune.capture.consumption import Consumer
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.pipelines import call_sites
 from pipetune.search.statistics import ratio_interval
 

@@ -23,9 +23,9 @@ from benchmarks.examples import example_datasets
 from benchmarks.resumable import ResumableResults
 from pipetune.core import files
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import RunFailed
 from pipetune.model.throughput import predict_examples
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict

@@ -30,9 +30,9 @@ from benchmarks.dataset_study import create_study, measure_facts
 from benchmarks.examples import training_dataset
 from benchmarks.resumable import ResumableResults
 from pipetune.core.machine import IDEAL
+from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import RunFailed
 from pipetune.model.segments import Segment, split_into_segments
 from pipetune.model.throughput import no_prediction_reason
 

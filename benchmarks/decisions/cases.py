@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks import EXAMPLES
 from benchmarks.figures import Results, check_names
-from pipetune.core.codec import Json, MalformedData, decode, encode
-from pipetune.core.errors import PipetuneError
+from pipetune.core.codec import Json, decode, encode
+from pipetune.core.errors import MalformedData, PipetuneError
 from pipetune.core.files import read_value, write_text
 from pipetune.core.machine import Machine
 

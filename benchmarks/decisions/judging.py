@@ -27,8 +27,8 @@ from benchmarks.neighbours import neighbours
 from benchmarks.processes import PIPETUNE_COMMAND, Analysis, analyze, run_process
 from pipetune.core import files
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Job
-from pipetune.core.results import RunFailed
 from pipetune.core.session import Session, outcome_of
 
 QUIET_SHARE = 0.1

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from pipetune.core import files
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 
 TIMED_SCRIPT = Path(__file__).with_name("timed_script.py")
 

@@ -22,10 +22,10 @@ from pipetune.core.codec import Json
 from pipetune.core.edits import Plan, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Job, write_job
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Verdict
-from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
 

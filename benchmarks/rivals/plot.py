@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.rivals.results import PIPETUNE, Benchmarks, WorkloadResult
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.report import words
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from benchmarks.claims import claims_markdown, claims_table, machine_line
 from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, WorkloadResult, claims, shortfall_reasons
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.report import words
 from pipetune.report.console import indented, print_parts, unit_text
 from pipetune.report.words import escape, table

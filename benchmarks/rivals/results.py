@@ -12,7 +12,7 @@ from benchmarks.figures import Results
 from benchmarks.rivals.workloads import find_workloads
 from pipetune.core.codec import Json, encode
 from pipetune.core.machine import Machine
-from pipetune.core.results import Interval, Rate
+from pipetune.core.measurement import Interval, Rate
 
 PIPETUNE, EXPERT = "pipetune", "expert"
 

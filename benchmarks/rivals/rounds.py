@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks import ProgressCallback
 from benchmarks.rivals.contenders import UNCACHED, Contenders
 from benchmarks.rivals.results import EXPERT, PIPETUNE, WorkloadResult
-from pipetune.core.results import Interval, RunFailed, Window
+from pipetune.core.measurement import Interval, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.meter import Meter, rate_from
 from pipetune.search.race import Arm, race, with_meter

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core.distribution import INFERENCE, CapturedObject
-from pipetune.core.results import RunFailed, StepSeries, Window
+from pipetune.core.measurement import RunFailed, StepSeries, Window
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.pipelines import call_sites
 from pipetune.timing.windows import readable_trainable_variables

@@ -26,7 +26,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import protection
 from pipetune.core.cluster import task_from_environment
 from pipetune.core.functions import PYTHON_CALLS
-from pipetune.core.results import RunFailed, StepSeries, Window
+from pipetune.core.measurement import RunFailed, StepSeries, Window
 from pipetune.pipelines import live
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows

@@ -25,7 +25,8 @@ from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import codes_in
 from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import RunFailed
+from pipetune.core.files import is_library
+from pipetune.core.measurement import RunFailed
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow
 
@@ -103,7 +104,7 @@ def _in_call(call: _Call, seen: set[object]) -> Iterator[NameReference]:
     if call.key in seen or len(seen) >= _MOST_FUNCTIONS:
         return
     seen.add(call.key)
-    if call_sites.is_library(call.function.__code__.co_filename):
+    if is_library(call.function.__code__.co_filename):
         held = (held for value in call.arguments.values() for held in getattr(value, "__dict__", {}).values())
         reached = [*closed_over(call.function).values(), *call.arguments.values(), *held]
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import DistributedInput, endless
-from pipetune.core.results import RunFailed, StepSeries, Window
+from pipetune.core.measurement import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import step_failed
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import written_files
 from pipetune.capture.distributed_input import DistributedInput
-from pipetune.core.results import RunFailed, StepSeries, Window
+from pipetune.core.measurement import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import step_failed
 from pipetune.pipelines.functions import operations, written_captures
 from pipetune.timing import windows

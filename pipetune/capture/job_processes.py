@@ -18,8 +18,8 @@ from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core import cluster
 from pipetune.core.cluster import LOCAL_SIZE_VARIABLE, SIZE_VARIABLE, horovod_rank, mpi_rank
 from pipetune.core.distribution import PIPELINE_PER_PROCESS, InputDistribution
+from pipetune.core.files import is_library
 from pipetune.lint.dataset_use import JobWorkers
-from pipetune.pipelines import call_sites
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _sources() -> Iterator[str]:
     """Yields the source text of the user's modules; for an unreadable one, a text that `_WORKER_IDENTITY` matches."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and not call_sites.is_library(file):
+        if isinstance(file, str) and file.endswith(".py") and not is_library(file):
             try:
                 with open(file, encoding="utf-8", errors="replace") as opened:
                     yield opened.read()

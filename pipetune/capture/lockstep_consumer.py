@@ -8,7 +8,7 @@ from typing import Any
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.core.lockstep import LockstepTeam
-from pipetune.core.results import RunFailed, StepSeries, Window
+from pipetune.core.measurement import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import first_line
 
 LocalConsumer = FitConsumer | LoopConsumer

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipetune.capture.consumption import ScriptStopped
 from pipetune.capture.distributed_input import DistributedInput, endless
-from pipetune.core.results import RunFailed, StepRaised, StepSeries, Window
+from pipetune.core.measurement import RunFailed, StepRaised, StepSeries, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators

@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipetune.capture.consumption import Consumption
 from pipetune.capture.loops import KnownVariables, assigned_in, iterates_range
+from pipetune.core.files import is_library
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Finding
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.live import LivePipeline
+
+if TYPE_CHECKING:
+    from pipetune.capture.consumption import Consumption
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers")
@@ -179,7 +182,7 @@ def is_read_once(frame: FrameType, *, method: str = "", dataset: Any) -> bool:
             return all(loaded.count(one) == 1 for one in names)
         names.append(frame.f_code.co_name)
         files.add(frame.f_code.co_filename)
-        if frame.f_back is None or call_sites.is_library(frame.f_back.f_code.co_filename):
+        if frame.f_back is None or is_library(frame.f_back.f_code.co_filename):
             return False
         frame = frame.f_back
     return False

@@ -15,6 +15,7 @@ from pipetune.capture.distributed_input import host_dataset
 from pipetune.capture.early_ends import SHORTER, exits_of, header_at
 from pipetune.capture.loops import UNKNOWN, KnownVariables, assigned_in, closed_over
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
+from pipetune.core.files import is_library
 from pipetune.pipelines import call_sites
 
 _LEAVING = ast.Return | ast.Break | ast.Continue
@@ -73,7 +74,7 @@ def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator
     """
     for one, (name, in_steps) in itertools.product(callbacks, _AFTER.items()):
         method = inspect.getattr_static(type(one), name, None)
-        if isinstance(method, FunctionType) and not call_sites.is_library(method.__code__.co_filename):
+        if isinstance(method, FunctionType) and not is_library(method.__code__.co_filename):
             for found in _placed(_read_in_function(method, [one], {}, _MOST_CALLS), method.__code__, fit):
                 if found.every > 1 or not in_steps:
                     yield replace(found, in_steps=in_steps)
@@ -163,7 +164,7 @@ def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator
     called = tensorflow_private.undecorated(known.value(call.func))
     named = {one.arg: known.value(one.value) for one in call.keywords if one.arg}
     function = called.__func__ if isinstance(called, staticmethod) else called
-    if isinstance(function, FunctionType) and not call_sites.is_library(function.__code__.co_filename):
+    if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         values = [known.value(one) for one in call.args]
         if isinstance(call.func, ast.Attribute) and function is called:
             owner = known.value(call.func.value)

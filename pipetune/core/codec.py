@@ -18,21 +18,11 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union
 
-from pipetune.core.errors import PipetuneError
+from pipetune.core.errors import MalformedData
 
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 _TAG = "type"
 T = TypeVar("T")
-
-
-class MalformedData(PipetuneError):
-    """JSON that does not have the structure the reader expects; the message says where."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        super().__init__(
-            f"The data does not have the expected structure: {where or 'top level'}: {problem}.",
-            hint="It was cut short, edited by hand, or written by another version of pipetune.",
-        )
 
 
 def encode(value: object, hint: Any = None, *, sparse: bool = False) -> Json:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Interval, Rate, difference_of, ratio_of
 from pipetune.core.pipeline import location_of
 from pipetune.core.plan_file import first_difference
 from pipetune.core.profile import Finding
-from pipetune.core.results import Interval, Rate, difference_of, ratio_of
 from pipetune.core.session import Session
 
 

@@ -74,3 +74,13 @@ def invalid_source(path: str, error: SyntaxError | ValueError) -> PipetuneError:
     """Returns the error for a script that Python cannot compile; it shows the line of code as Python does."""
     shown = "".join(traceback.format_exception_only(error)).rstrip()
     return PipetuneError(f"{path} is not valid Python.\n{shown}", hint="Correct that line first.", exit_code=3)
+
+
+class MalformedData(PipetuneError):
+    """JSON that does not have the structure the reader expects; the message says where."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(
+            f"The data does not have the expected structure: {where or 'top level'}: {problem}.",
+            hint="It was cut short, edited by hand, or written by another version of pipetune.",
+        )

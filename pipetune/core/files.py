@@ -1,22 +1,26 @@
-"""Files: JSON read and written atomically, pipetune's own temporary folders, and the files a process has open."""
+"""Files: JSON read and written atomically, pipetune's own temporary folders, the files a process has open,
+and which files belong to libraries."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import json
 import os
 import re
 import shutil
+import site
 import stat
+import sys
+import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pipetune.core.codec import MalformedData
-from pipetune.core.errors import PipetuneError
+from pipetune.core.errors import MalformedData, PipetuneError
 
 Value = TypeVar("Value")
 
@@ -196,3 +200,51 @@ def writable_mappings() -> Iterator[str]:
     for parts in lines:
         if len(parts) == 6 and parts[1].startswith("rw-s") and not parts[5].endswith(" (deleted)"):
             yield parts[5]
+
+
+@functools.cache
+def is_library(filename: str) -> bool:
+    """Whether a file belongs to Python, an installed package or pipetune rather than to the user."""
+    if "__autograph_generated_file" in filename:
+        return False
+    if filename.startswith("<"):
+        return not filename.startswith("<ipython")
+    path = os.path.abspath(filename)
+    if not _INSTALLED.isdisjoint(path.split(os.sep)):
+        return True
+    return path in _library_paths() or any(path.startswith(folder + os.sep) for folder in _library_paths())
+
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folder names of installed packages; they also match other environments on the path (.pth files, PYTHONPATH)."""
+
+
+@functools.cache
+def _library_paths() -> frozenset[str]:
+    """Returns the folders of libraries, and packages and modules that are installed in another folder of `sys.path`."""
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages())
+    folders.add(site.getusersitepackages())
+    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # pipetune
+    libraries = {os.path.abspath(folder) for folder in folders}
+    others = {os.path.abspath(folder) for folder in sys.path} - libraries
+    return frozenset(libraries.union(*(_installed_in(folder) for folder in others)))
+
+
+def _installed_in(folder: str) -> set[str]:
+    """Returns the packages and modules that were installed in a folder, beside which the user's own may lie.
+
+    `pip install --target` and many platforms install in folders of any name.
+    """
+    if not glob.glob(os.path.join(glob.escape(folder), "*.dist-info")):
+        return set()
+    import importlib.metadata  # forty modules, which no command but a worker needs
+
+    found: set[str] = set()
+    for distribution in importlib.metadata.distributions(path=[folder]):
+        names = (distribution.read_text("top_level.txt") or "").split()
+        found.update(names, (f"{name}.py" for name in names))
+        if not names:
+            found.update(file.parts[0] for file in distribution.files or ())
+    return {os.path.join(folder, name) for name in found - {os.pardir}}

@@ -14,7 +14,7 @@ from typing import NoReturn
 from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.session import PatchResult, Session
 
 _CHUNK = 1 << 16  # bytes per `recv`, chosen by judgement: smaller chunks only mean more calls for a large message

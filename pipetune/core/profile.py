@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.machine import DeviceTransfer, Overheads
+from pipetune.core.measurement import Interval, Pause, Rate
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.results import Interval, Pause, Rate
 from pipetune.core.storage import FileUse
 
 

@@ -9,9 +9,10 @@ from pipetune.core import results
 from pipetune.core.distribution import INFERENCE, Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
 from pipetune.core.edits import NoProposal, Plan, Rewrite
 from pipetune.core.machine import CpuLoad, Machine
+from pipetune.core.measurement import Interval, Rate, StepSeries
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
-from pipetune.core.results import Comparison, Interval, Outcome, Rate, StepSeries, Trial
+from pipetune.core.results import Comparison, Outcome, RejectionReason, Trial
 from pipetune.core.settings import Command
 
 SCHEMA = 1  # schema version of session.json and plan.json; files with a different one are not read
@@ -25,24 +26,6 @@ class OptionalRewrite:
     gain: Interval | None
     consent: str  # the option to add: "--allow reorder"
     why: str = ""
-
-
-class RejectionReason(enum.StrEnum):
-    """Why the search left a rewrite out of the plan."""
-
-    NOT_EQUAL = "not-equal"  # the comparison found different data
-    NOT_COMPARED = "not-compared"  # the comparison could not prove that the data is equal
-    FAILED = "failed"  # it raised, hung or was killed
-    REFUSED = "refused"  # above the memory limit, or it cannot be measured here
-    EXCLUDED = "excluded"  # it conflicts with a rewrite in the plan
-    OTHER_KIND = "other-kind"  # a different rewrite of its group, or a different value, was tried instead
-    PREDICTED_SLOWER = "predicted-slower"  # not measured
-    NOT_EXPECTED = "not-expected"  # model and short windows predict no relevant gain; not measured in pairs
-    NOT_FASTER = "not-faster"  # measured in pairs, not proven faster
-    ADDS_NOTHING = "adds-nothing"  # measured in pairs with the rest of the plan
-    UNDECIDED = "undecided"  # time ran out while it was measured in pairs
-    NO_TIME = "no-time"  # a gain was possible, but time ran out before it was measured in pairs
-    NEEDS_CONSENT = "needs-consent"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pipetune.core.edits import Edit, Remove, SetArgument
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, SourceLocation, Value
-from pipetune.core.results import Interval
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pipetune.core.codec import Json, encode
 from pipetune.core.distribution import Coverage, InputSkew, OriginalSharding
 from pipetune.core.edits import Edit, Plan, Rewrite
+from pipetune.core.measurement import Interval, Rate
 from pipetune.core.pipeline import location_of
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.results import Comparison, Interval, Rate
+from pipetune.core.results import Comparison
 from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Session, outcome_of
 
 RATES = ("off", "defaults", "autotune", "tuned")

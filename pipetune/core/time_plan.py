@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pipetune.core.results import OutOfBudget
+from pipetune.core.measurement import OutOfBudget
 from pipetune.core.settings import Settings
 
 

@@ -13,14 +13,14 @@ from pipetune import tensorflow_private
 from pipetune.core.distribution import DeliveryMode, ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
+from pipetune.core.measurement import joined
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import ServiceNeed, joined
+from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DistributedResult
 from pipetune.distributed.collect import parts
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.remote import clause, refuse_all, refuse_tfds
-from pipetune.distributed.emit.sharding import BATCHES
+from pipetune.distributed.emit.sharding import BATCHES, clause, refuse_all, refuse_tfds
 from pipetune.distributed.verify import batch_checks, coverage
 from pipetune.distributed.verify.counting import Counted
 from pipetune.model.sizing import recommendation

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.results import EqualityCheck
 
 
 class IncomparableElement(Exception):
@@ -226,16 +225,13 @@ def _digest(kind: str, shape: tuple[int, ...], content: bytes) -> str:
 
 EPOCHS = 3  # whole epochs compared, by judgement: one shows no change between epochs, more take longer
 
-_FEW_OUTCOMES = {
+FEW_OUTCOMES = {
     "within batches": 0.2,  # distinct rows within each batch, summed over the batches
     "over three epochs": 0.2,  # distinct rows over all epochs
     "changed from epoch to epoch": 0.5,  # rows that differ from the row at the same position one epoch earlier
 }
 """Relative difference of counts that is attributed to chance, if draws have few outcomes (a flip, a small crop).
 A draw shared by a batch at least halves the first count; a frozen draw makes the last one zero."""
-
-_MANY_OUTCOMES = 0.02
-"""The same tolerance if (almost) every output of the original is distinct."""
 
 
 class RowCounter:
@@ -252,42 +248,7 @@ class RowCounter:
         self.within_batches += len(set(rows))
 
     def counts(self) -> dict[str, int]:
-        """Returns the counts of a run over `EPOCHS` whole epochs, by the keys of `_FEW_OUTCOMES`."""
+        """Returns the counts of a run over `EPOCHS` whole epochs, by the keys of `FEW_OUTCOMES`."""
         epoch = len(self.rows) // EPOCHS
         changed = sum(one != other for one, other in zip(self.rows, self.rows[epoch:], strict=False))
-        return dict(zip(_FEW_OUTCOMES, (self.within_batches, len(set(self.rows)), changed), strict=True))
-
-
-def randomness_check(
-    original: Callable[[int | None], RowCounter],
-    candidate: Callable[[int | None], RowCounter],
-    *,
-    random_ops: tuple[tuple[str, ...], tuple[str, ...]],
-) -> EqualityCheck | None:
-    """Returns the check that the candidate's outputs vary as much as the original's; None if there are none.
-
-    Args:
-        original: counts rows of the original pipeline over `EPOCHS` epochs, with every draw free (None) or with only
-            the random op of this index free and all others constant.
-        candidate: the same for the candidate.
-        random_ops: the random op types of each pipeline, in order.
-    """
-    numbers: list[int | None] = [None]
-    if random_ops[0] == random_ops[1] and len(random_ops[0]) > 1:
-        numbers += range(len(random_ops[0]))
-    for number in numbers:
-        one, other = original(number), candidate(number)
-        if not one.rows:
-            return None
-        now = other.counts()
-        for what, before in one.counts().items():
-            after = now[what]
-            many = before >= (1 - _MANY_OUTCOMES) * len(one.rows)
-            by_chance = _MANY_OUTCOMES if many else _FEW_OUTCOMES[what]
-            if abs(before - after) > by_chance * before:
-                which = "" if number is None else f" when only {random_ops[0][number]} is random"
-                detail = f"{after} distinct outputs {what}, {before} in the current pipeline{which}"
-                return EqualityCheck("randomness", False, detail)
-    return EqualityCheck(
-        "randomness", True, "as many distinct outputs per batch and over all epochs as in the current pipeline"
-    )
+        return dict(zip(FEW_OUTCOMES, (self.within_batches, len(set(self.rows)), changed), strict=True))

@@ -14,8 +14,8 @@ from pipetune.core.edits import Safety
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_operators
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import EqualityCheck
-from pipetune.equality import generated_inputs, sharing
-from pipetune.equality.elements import EPOCHS, DrawnElements, RowCounter, is_error, randomness_check
+from pipetune.equality import sample, sharing
+from pipetune.equality.elements import EPOCHS, FEW_OUTCOMES, DrawnElements, RowCounter, is_error
 from pipetune.equality.paired_runs import CannotCompare, PairedRuns, SerializedPipeline
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions
 
@@ -258,9 +258,9 @@ class EqualityProof:
         if region is None:
             return []
         runs = self._runs.for_region(region)
-        elements = generated_inputs.generate(
+        elements = sample.generate(
             region,
-            count=max(generated_inputs.MIN_ELEMENTS, runs.needed),
+            count=max(sample.MIN_ELEMENTS, runs.needed),
             seed=self._runs.seed,
             sample=self._runs.recordings.get(region.start),
             extremes=self._runs.safety != Safety.APPROXIMATE,
@@ -274,7 +274,7 @@ class EqualityProof:
         if max((rows + count for rows, count in counts.items()), default=0) < len(elements):
             counts[0] = len(elements)  # batches are small, or larger than all elements: the others are left out there
         for rows, count in counts.items():
-            runs.use_elements(region.start, generated_inputs.roll_rows(elements, by=rows))
+            runs.use_elements(region.start, sample.roll_rows(elements, by=rows))
             with runs.exact_sample(count):
                 failure = proof._generated_difference()
             if failure is not None:
@@ -461,3 +461,42 @@ def _shuffles_in_turn(pipeline: Pipeline) -> list[str]:
             yield node.id
 
     return list(in_turn(pipeline.output))
+
+
+_MANY_OUTCOMES = 0.02
+"""The same tolerance if (almost) every output of the original is distinct."""
+
+
+def randomness_check(
+    original: Callable[[int | None], RowCounter],
+    candidate: Callable[[int | None], RowCounter],
+    *,
+    random_ops: tuple[tuple[str, ...], tuple[str, ...]],
+) -> EqualityCheck | None:
+    """Returns the check that the candidate's outputs vary as much as the original's; None if there are none.
+
+    Args:
+        original: counts rows of the original pipeline over `EPOCHS` epochs, with every draw free (None) or with only
+            the random op of this index free and all others constant.
+        candidate: the same for the candidate.
+        random_ops: the random op types of each pipeline, in order.
+    """
+    numbers: list[int | None] = [None]
+    if random_ops[0] == random_ops[1] and len(random_ops[0]) > 1:
+        numbers += range(len(random_ops[0]))
+    for number in numbers:
+        one, other = original(number), candidate(number)
+        if not one.rows:
+            return None
+        now = other.counts()
+        for what, before in one.counts().items():
+            after = now[what]
+            many = before >= (1 - _MANY_OUTCOMES) * len(one.rows)
+            by_chance = _MANY_OUTCOMES if many else FEW_OUTCOMES[what]
+            if abs(before - after) > by_chance * before:
+                which = "" if number is None else f" when only {random_ops[0][number]} is random"
+                detail = f"{after} distinct outputs {what}, {before} in the current pipeline{which}"
+                return EqualityCheck("randomness", False, detail)
+    return EqualityCheck(
+        "randomness", True, "as many distinct outputs per batch and over all epochs as in the current pipeline"
+    )

@@ -1,19 +1,27 @@
-"""Computes how many elements a sample needs, and how many it may have at the end of an epoch.
+"""Which elements are compared: how many a sample needs and may have at the end of an epoch, and generated inputs that a
+sample of the user's data may lack, for the functions that a plan changes.
 
 A sample must be longer than everything it feeds: 256 rows never fill a window of 2,000.
+
+Rows that are all equal except one, zeros of both signs, infinities, NaN, denormals, the limits of a dtype and values
+beyond those of a smaller one: a function that is wrong on batches may be right on every sampled element. Text cannot be
+generated; real records are modified instead: a feature is missing, empty or longer.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.equality.sharing import ChangedRegion, RecordedElements
 from pipetune.pipelines import live
 from pipetune.pipelines.element_counting import output_count
 
@@ -164,3 +172,186 @@ def positive_argument(node: Node, name: str) -> int:
     """Returns the value of an argument; if it is not a positive integer, 0 for counts and 1 for sizes."""
     value = node.argument(name)
     return value if isinstance(value, int) and value > 0 else 0 if name in ("count", "num_shards") else 1
+
+
+MIN_ELEMENTS = 41
+"""Elements to generate unless batches need more: each kind occurs, at several positions of a SIMD packet."""
+
+_MAX_BYTES = 32e6  # of all generated elements, by judgement: fewer test fewer batch positions, more take longer
+
+
+def generate(
+    region: ChangedRegion, *, count: int, seed: int, sample: RecordedElements | None, extremes: bool
+) -> RecordedElements | None:
+    """Generates up to `count` elements for the start of a region, without those that its functions reject.
+
+    Returns None if a component is not a tensor of known shape, if there is no sample of a text component, if there is
+    text and the functions are not stateless, or if every element is rejected.
+
+    Args:
+        count: number of elements, at most; at least 3 are generated.
+        sample: recorded elements of the start; None if there are none.
+        extremes: whether to include values at and beyond numeric limits: NaN, infinities, denormals, dtype limits.
+    """
+    dataset = region.sides[0].live.datasets[region.start]
+    specs = tf.nest.flatten(dataset.element_spec)
+    if not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        return None
+    texts = _sampled_texts(sample, specs)
+    specs = _with_known_shapes(specs, sample)
+    if specs is None or any(spec.dtype == tf.string and not texts[place] for place, spec in enumerate(specs)):
+        return None
+    if any(texts) and not region.stateless:
+        return None  # rejected text cannot be found beforehand, and would shift the draws differently in each pipeline
+    draw = np.random.default_rng(seed)
+    size = sum(spec.shape.num_elements() * max(1, spec.dtype.size) for spec in specs)
+    count = int(max(3, min(count, _MAX_BYTES / max(1, size))))
+    parts = [
+        _modified_texts(texts[place], spec, count, draw)
+        if spec.dtype == tf.string
+        else _numeric_rows(spec, count, draw, extremes=extremes)
+        for place, spec in enumerate(specs)
+    ]
+    taken = _accepted_indices(region, parts)
+    if not taken:
+        return None
+    rows = [tf.gather(part, tf.constant(taken, tf.int64)) for part in parts]
+    stacked = tf.nest.pack_sequence_as(dataset.element_spec, rows)
+    return RecordedElements(
+        dataset.element_spec, (), True, "generated", positions=tuple(range(len(taken))), rows=stacked, generated=True
+    )
+
+
+def roll_rows(recording: RecordedElements, by: int) -> RecordedElements:
+    """Returns the recording with its rows rotated by `by`, so that rare values have other positions in a batch."""
+    return replace(recording, rows=tf.nest.map_structure(lambda rows: tf.roll(rows, -by, 0), recording.rows))
+
+
+# -- elements
+
+
+def _with_known_shapes(specs: Sequence[Any], sample: RecordedElements | None) -> list[Any] | None:
+    """Returns the specs, with unknown dimensions taken from a sampled element; None if there is no sample."""
+    if all(spec.shape.is_fully_defined() for spec in specs):
+        return list(specs)
+    first = next(_elements(sample), None) if sample is not None else None
+    if first is None:
+        return None
+    return [tf.TensorSpec(part.shape, spec.dtype) for part, spec in zip(first, specs, strict=True)]
+
+
+def _elements(sample: RecordedElements) -> Iterator[list[Any]]:
+    if sample.rows is not None:
+        parts = tf.nest.flatten(sample.rows)
+        for place in range(len(sample)):
+            yield [part[place] for part in parts]
+    else:
+        for element in sample.passes[0]:
+            yield tf.nest.flatten(element)
+
+
+def _sampled_texts(sample: RecordedElements | None, specs: Sequence[Any]) -> list[list[Any]]:
+    """Returns up to `MIN_ELEMENTS` sampled values of each component that is text; [] for the others."""
+    found: list[list[Any]] = [[] for _ in specs]
+    text = [place for place, spec in enumerate(specs) if spec.dtype == tf.string]
+    if sample is not None and text:
+        for element in islice(_elements(sample), MIN_ELEMENTS):
+            for place in text:
+                found[place].append(element[place].numpy())
+    return found
+
+
+_EDGE_VALUES = (
+    np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 127.5, 128.0, 255.0, 256.0, 300.0, 32768.0, 65536.0, 3e9,
+    1e19, 1e-40, -1e-40, 3e-39, 1e38, -3e38,
+)  # fmt: skip
+"""Values that break numeric code: signed zeros, halves, limits of integer dtypes and values beyond them, denormals."""
+
+
+def _numeric_rows(spec: Any, count: int, generator: np.random.Generator, *, extremes: bool) -> Any:
+    """Returns `count` rows of numbers: mostly distinct, some rare values, equal rows with one exception, and zeros."""
+    shape = (count, *spec.shape)
+    values: Any
+    if spec.dtype == tf.bool:
+        values = generator.random(shape) < 0.5
+    elif spec.dtype.is_integer:
+        limits = np.iinfo(spec.dtype.as_numpy_dtype)
+        values = generator.integers(0, min(limits.max, 255), shape, endpoint=True)
+        small = generator.random((count, *(1 for _ in spec.shape))) < 0.6  # rows of small numbers, which may be indices
+        values = np.where(small, values % 10, values)
+        if extremes:
+            rare = generator.random(shape) < 0.05
+            values = np.where(rare, generator.choice([limits.min, limits.max, 0, max(limits.min, -3)], shape), values)
+    else:
+        kind = generator.integers(0, 3, (count, *(1 for _ in spec.shape)))
+        values = np.select(
+            [kind == 0, kind == 1],
+            [generator.random(shape), generator.normal(size=shape) * 3],
+            np.floor(generator.random(shape) * 256),
+        )
+        if extremes:
+            rare = generator.random(shape) < 0.08
+            values = np.where(rare, generator.choice(_EDGE_VALUES, shape), values)
+    identical = slice(count // 2, count // 2 + count // 4)
+    values[identical] = values[count // 2]
+    values[count // 2 + count // 8] = values[0]
+    if count > 4:
+        values[-1] = 0
+        values[-2] = -0.0 if spec.dtype.is_floating and extremes else 0
+    with np.errstate(all="ignore"):
+        return tf.constant(values.astype(spec.dtype.as_numpy_dtype), spec.dtype)
+
+
+def _modified_texts(texts: Sequence[Any], spec: Any, count: int, generator: np.random.Generator) -> Any:
+    """Returns sampled text, every other row modified."""
+    flat: list[bytes] = []
+    for place in range(count):
+        row = np.asarray(texts[place % len(texts)], object).reshape(-1).tolist()
+        flat += [_modify_text(bytes(text), place, generator) if place % 2 else bytes(text) for text in row]
+    return tf.reshape(tf.constant(flat, tf.string), (count, *spec.shape))
+
+
+def _modify_text(text: bytes, place: int, generator: np.random.Generator) -> bytes:
+    example = tf.train.Example()
+    try:
+        example.ParseFromString(text)
+    except Exception:  # not a tf.train.Example; protobuf's own exception class is private
+        example = tf.train.Example()
+    names = sorted(example.features.feature)
+    if not names:
+        return (text[: len(text) // 2], text + text, b"", text[:-1])[place // 2 % 4]
+    feature = example.features.feature[names[int(generator.integers(len(names)))]]
+    values = getattr(feature, feature.WhichOneof("kind") or "int64_list").value
+    match place // 2 % 3:
+        case 0:
+            del example.features.feature[names[int(generator.integers(len(names)))]]
+        case 1:
+            del values[:]
+        case _:
+            values.extend(list(values))
+    return bytes(example.SerializeToString())
+
+
+# -- elements that functions accept
+
+
+def _accepted_indices(region: ChangedRegion, parts: Sequence[Any]) -> list[int]:
+    """Returns the indices of the elements that no function of the original rejects.
+
+    All of them if a function has state: it must not be called outside a pipeline.
+    """
+    count = int(parts[0].shape[0])
+    functions = [traced.function for _, traced in region.functions] if region.stateless else []
+    if not functions:
+        return list(range(count))
+    rows = zip(*map(tf.unstack, parts), strict=True)
+    return [place for place, row in enumerate(rows) if _accepts(functions, list(row))]
+
+
+def _accepts(functions: Sequence[Any], element: list[Any]) -> bool:
+    for function in functions:
+        try:
+            element = tf.nest.flatten(function(*element))
+        except Exception:  # the user's function rejects it
+            return False
+    return True

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pipetune.core.functions import ArraySelection
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, Profile, finding_at
-from pipetune.core.results import Interval
 
 STEPS_TRIED = (8, 32)
 """Numbers of training steps per call that are tried, besides 1."""

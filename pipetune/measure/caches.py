@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from pipetune.core.edits import SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay, PipetuneError
+from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import INFINITE, Pipeline
-from pipetune.core.results import RunFailed
 from pipetune.core.time_plan import CACHE_SECONDS
 from pipetune.measure import prefixes
 from pipetune.measure.machine import rss_bytes
-from pipetune.model.caches import may_hold_part
+from pipetune.model.segments import may_hold_part
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 from pipetune.timing.iterators import free_iterators, iterating

@@ -25,9 +25,9 @@ from scipy import optimize, special
 
 from pipetune.core import files
 from pipetune.core.errors import CannotReplay
+from pipetune.core.measurement import Interval, RunFailed
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile
-from pipetune.core.results import Interval, RunFailed
 from pipetune.measure import prefixes
 from pipetune.pipelines import live
 from pipetune.timing import windows

@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipetune.core.edits import SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import CallCost, DeviceTransfer, Overheads
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.measure.run_dynamics import Epoch
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line

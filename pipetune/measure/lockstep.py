@@ -24,8 +24,8 @@ from pipetune.core.lockstep import (
     TakeSteps,
     WritePatch,
 )
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult, Session
 from pipetune.measure.epochs import pass_seconds
 from pipetune.measure.runner import TensorFlowRunner

@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
+from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import BufferContents, PaddingShares
-from pipetune.core.results import RunFailed
 from pipetune.measure import machine
 from pipetune.measure.caches import with_smaller_shuffles
 from pipetune.model.memory import Shapes, best_buckets, max_buckets, padded_share, sequential_batches

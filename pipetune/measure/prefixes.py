@@ -19,7 +19,7 @@ from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile
-from pipetune.model.caches import upstream_of_cache
+from pipetune.model.segments import upstream_of_cache
 from pipetune.pipelines import live, replay
 
 PASS_THROUGH_OPERATORS = frozenset(

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from pipetune.core.edits import Edit, SetArgument, SetOption, apply_edits
 from pipetune.core.errors import CannotReplay
+from pipetune.core.measurement import RunFailed
 from pipetune.core.operators import FLATTENING, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Stage
-from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, replay
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators, iterating

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from pipetune.core.results import Drift, Interval
+from pipetune.core.measurement import Interval
+from pipetune.core.results import Drift
 from pipetune.search.statistics import LAG_LIMIT, lag_one
 
 DRIFT_MATTERS = 1.10

@@ -19,17 +19,18 @@ from pipetune.core.edits import Plan, Remove, apply_edits
 from pipetune.core.errors import CannotReplay, StepFailed
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Pause, RunFailed, StepRaised, StepSeries, Window
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import AutotuneValues, Comparison, Pause, RunFailed, StepRaised, StepSeries, Window
+from pipetune.core.results import AutotuneValues, Comparison
 from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
 from pipetune.measure.caches import CutBuffers, filled
 from pipetune.measure.files import drop_from_page_cache
 from pipetune.measure.machine import throttling_group
 from pipetune.measure.runtime_choices import ParameterLog, log_parameters
-from pipetune.model.caches import added_caches, seconds_to_fill
 from pipetune.model.memory import expected_peak_bytes
+from pipetune.model.segments import added_caches, seconds_to_fill
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.files import NamedFiles, files_within, named_files, private_files, private_folder

@@ -21,13 +21,12 @@ import tensorflow as tf
 from scipy import special
 
 from pipetune import tensorflow_private
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile
-from pipetune.core.results import Interval
 from pipetune.core.storage import Sweep, SweepLevel, SweepReader
-from pipetune.model.throughput import find_knee
 from pipetune.pipelines import live
-from pipetune.search.statistics import ratio_interval
+from pipetune.search.statistics import find_knee, ratio_interval
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators, iterating
 

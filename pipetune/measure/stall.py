@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pipetune.core.measurement import Interval, Pause, Window
 from pipetune.core.profile import NOT_BOUND_BELOW
-from pipetune.core.results import Interval, Pause, Window
 from pipetune.core.time_plan import Clock
 from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS, undisturbed
 from pipetune.search.statistics import expected_interval

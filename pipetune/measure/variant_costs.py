@@ -17,9 +17,9 @@ from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
+from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import RunFailed
 from pipetune.pipelines import live
 from pipetune.pipelines.function_splitting import SplittableFunction
 from pipetune.pipelines.graphs import graph_edit

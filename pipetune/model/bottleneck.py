@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Interval, joined
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import INPUT_BOUND_ABOVE, LARGEST_BUFFER, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
-from pipetune.core.results import Interval, Scenario, joined
+from pipetune.core.results import Scenario
 from pipetune.core.settings import Settings
 from pipetune.model.segments import defaults_apply
 from pipetune.model.throughput import Bound, ThroughputPrediction, no_prediction_reason, predict, sequential_segments

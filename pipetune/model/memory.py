@@ -12,9 +12,9 @@ from scipy import special
 
 from pipetune.core import element_counts
 from pipetune.core.element_counts import integer_or
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline
 from pipetune.core.profile import MemoryGrowth, Profile
-from pipetune.core.results import Interval
 from pipetune.model.segments import parallel_calls
 
 AUTOTUNE_PREFETCH_ELEMENTS = 8

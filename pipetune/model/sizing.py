@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pipetune.core import element_counts
 from pipetune.core.edits import Remove, apply_edits
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Rate
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import Rate, ServiceNeed
+from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DatasetResult
 from pipetune.core.sizing import (
     PER_HOST_LIMITS,
@@ -33,8 +34,8 @@ from pipetune.core.sizing import (
     TrainingJob,
 )
 from pipetune.model.bottleneck import core_count
-from pipetune.model.caches import upstream_of_cache
 from pipetune.model.memory import by_operator, predicted_peak_bytes
+from pipetune.model.segments import upstream_of_cache
 from pipetune.model.throughput import ThroughputPrediction, no_prediction_reason, predict, reads_files
 
 _MANY_CORES = 4096

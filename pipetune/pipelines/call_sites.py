@@ -6,13 +6,9 @@ import ast
 import contextlib
 import dis
 import functools
-import glob
-import importlib.metadata
 import linecache
 import os
-import site
 import sys
-import sysconfig
 import threading
 import weakref
 from collections import Counter
@@ -22,6 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pipetune import tensorflow_private
+from pipetune.core.files import is_library
 from pipetune.core.pipeline import SourceLocation
 from pipetune.pipelines.objects import inherits, live_instances
 
@@ -59,7 +56,6 @@ def called_by_library() -> bool:
 
 _SITE = "_pipetune_site"
 _PATH = "_pipetune_path"
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 @dataclass(frozen=True)
@@ -311,52 +307,6 @@ def _callee_name(frame: FrameType | None) -> str:
     if frame.f_code.co_name == "__init__" and frame.f_code.co_varnames:
         return type(frame.f_locals.get(frame.f_code.co_varnames[0])).__name__.removesuffix("V2")
     return frame.f_code.co_name
-
-
-@functools.cache
-def is_library(filename: str) -> bool:
-    """Whether a file belongs to Python, an installed package or pipetune rather than to the user."""
-    if "__autograph_generated_file" in filename:
-        return False
-    if filename.startswith("<"):
-        return not filename.startswith("<ipython")
-    path = os.path.abspath(filename)
-    if not _INSTALLED.isdisjoint(path.split(os.sep)):
-        return True
-    return path in _library_paths() or any(path.startswith(folder + os.sep) for folder in _library_paths())
-
-
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folder names of installed packages; they also match other environments on the path (.pth files, PYTHONPATH)."""
-
-
-@functools.cache
-def _library_paths() -> frozenset[str]:
-    """Returns the folders of libraries, and packages and modules that are installed in another folder of `sys.path`."""
-    paths = sysconfig.get_paths()
-    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders.update(site.getsitepackages())
-    folders.add(site.getusersitepackages())
-    folders.add(_PACKAGE)
-    libraries = {os.path.abspath(folder) for folder in folders}
-    others = {os.path.abspath(folder) for folder in sys.path} - libraries
-    return frozenset(libraries.union(*(_installed_in(folder) for folder in others)))
-
-
-def _installed_in(folder: str) -> set[str]:
-    """Returns the packages and modules that were installed in a folder, beside which the user's own may lie.
-
-    `pip install --target` and many platforms install in folders of any name.
-    """
-    if not glob.glob(os.path.join(glob.escape(folder), "*.dist-info")):
-        return set()
-    found: set[str] = set()
-    for distribution in importlib.metadata.distributions(path=[folder]):
-        names = (distribution.read_text("top_level.txt") or "").split()
-        found.update(names, (f"{name}.py" for name in names))
-        if not names:
-            found.update(file.parts[0] for file in distribution.files or ())
-    return {os.path.join(folder, name) for name in found - {os.pardir}}
 
 
 def _record(dataset: Any) -> None:

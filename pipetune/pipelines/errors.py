@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from pipetune.core.errors import first_message_line
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 
 
 def first_line(error: BaseException | None) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.files import is_library
 from pipetune.core.functions import PYTHON_CALLS, SplitPosition
-from pipetune.pipelines.call_sites import called_name, is_library, syntax_tree
+from pipetune.pipelines.call_sites import called_name, syntax_tree
 from pipetune.pipelines.functions import called_functions
 from pipetune.pipelines.graphs import draws, function_body, graph_with, reachable, rebuild_function, specs_of
 from pipetune.pipelines.lifting import prove_rows

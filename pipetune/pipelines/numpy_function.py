@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.files import is_library
 from pipetune.core.functions import FunctionFacts
-from pipetune.pipelines.call_sites import is_library, syntax_tree
+from pipetune.pipelines.call_sites import syntax_tree
 from pipetune.pipelines.graphs import CannotEdit, edited_function, replacement_node
 
 _EAGER_CALL = "EagerPyFunc"

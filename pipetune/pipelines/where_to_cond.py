@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.files import is_library
 from pipetune.core.functions import ArraySelection, FunctionFacts
-from pipetune.pipelines.call_sites import is_library
 from pipetune.pipelines.graphs import (
     ELEMENTWISE,
     IDENTITIES,

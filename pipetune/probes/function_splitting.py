@@ -23,7 +23,7 @@ from pipetune.pipelines.function_splitting import (
 )
 from pipetune.pipelines.gathering import flat_map_windows, gather_from
 from pipetune.probes.batches import batched, downstream_batch, reaches_unjoined
-from pipetune.rewrites.legality import describe_state
+from pipetune.rewrites.rule import describe_state
 
 _SAMPLED = 48  # elements whose size is measured
 _SECONDS = 1.0  # to read the sample, by judgement: with less, slow sources yield no element; more delays the analysis

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Rate
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import BufferContents, MemoryGrowth
 from pipetune.core.results import (
@@ -13,7 +14,6 @@ from pipetune.core.results import (
     PARALLELISM,
     AutotuneValues,
     PredictedRate,
-    Rate,
     Scenario,
     TunedValue,
     mean_error,

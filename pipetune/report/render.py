@@ -37,11 +37,11 @@ def render_text(session: Session, format: str, *, editor: str = "vscode") -> str
 
             return json_text(session)
         case "csv":
-            from pipetune.report.tabular import csv
+            from pipetune.report.exports import csv
 
             return csv(session)
         case "trace":
-            from pipetune.report.trace import trace
+            from pipetune.report.exports import trace
 
             return trace(session)
         case "text":

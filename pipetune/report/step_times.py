@@ -12,8 +12,9 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pipetune.core.measurement import Interval, StepSeries
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.results import Drift, Interval, RunDynamics, StepSeries
+from pipetune.core.results import Drift, RunDynamics
 from pipetune.core.session import DatasetResult, Session, TrainingResult
 from pipetune.report import words
 from pipetune.report.blocks import Bar, Bars, Block, Facts, Part, Sentence, Series

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import Outcome, Trial
-from pipetune.core.session import DatasetResult, RejectionReason, Session
+from pipetune.core.results import Outcome, RejectionReason, Trial
+from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Filter, Forest, Row, Sentence, Table, ratio_axis
 from pipetune.report.places import Places

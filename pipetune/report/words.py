@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pipetune.core import edits
+from pipetune.core.measurement import Interval
+from pipetune.core.measurement import joined as joined
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
-from pipetune.core.results import Interval
-from pipetune.core.results import joined as joined
 
 # Characters that reorder the text around them: a name could pretend to be another one.
 _DIRECTION_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -15,11 +15,10 @@ from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.conflicts import concurrent_python, find_conflict
-from pipetune.rewrites.legality import describe_operator
 from pipetune.rewrites.parallel_reads import add_read_config_note
 from pipetune.rewrites.pricing import format_bytes
 from pipetune.rewrites.resuming import adapt_to_resuming
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, describe_operator
 from pipetune.rewrites.threads import limit_to_cores
 
 __all__ = ["Rule", "RuleContext", "find_rule", "find_rules", "propose_all"]

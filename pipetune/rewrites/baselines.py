@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
-from pipetune.rewrites.legality import last_active_operator
 from pipetune.rewrites.parallel_reads import effective_block_length, effective_cycle_length
-from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.rule import RuleContext, last_active_operator
 from pipetune.rewrites.threads import core_limits
 
 

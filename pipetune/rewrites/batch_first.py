@@ -10,8 +10,11 @@ from itertools import takewhile
 from pipetune.core.edits import Consent, Edit, Move, NoProposal, Remove, ReplaceFunction, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import BatchedCall, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
+from pipetune.rewrites.rule import (
     PASS_THROUGH_OPERATORS,
+    Rule,
+    RuleContext,
     describe_external_dependency,
     describe_operator,
     draws_random_numbers,
@@ -21,8 +24,6 @@ from pipetune.rewrites.legality import (
     short_batch_may_overtake,
     upstream_chain,
 )
-from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
-from pipetune.rewrites.rule import Rule, RuleContext
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,15 @@ from pipetune.rewrites.epoch_constancy import (
     stops_early,
     variation_lost_in_fixed_order,
 )
-from pipetune.rewrites.legality import describe_operator, errors_are_ignored, last_active_operator, runs_python
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    describe_operator,
+    errors_are_ignored,
+    last_active_operator,
+    runs_python,
+)
 
 NAME = "cache"
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, is_order_settled, reshuffles_each_epoch
-from pipetune.rewrites.legality import describe_operator, upstream_chain
 from pipetune.rewrites.pricing import (
     blocked_seconds_per_output,
     element_count,
@@ -20,7 +19,7 @@ from pipetune.rewrites.pricing import (
     shuffle_buffer_elements,
 )
 from pipetune.rewrites.reorder import Obstacle, shuffle_move_class, upstream_moves
-from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.rule import RuleContext, describe_operator, upstream_chain
 
 MIN_EPOCHS = 3
 """Minimum number of epochs, if known, to propose it: in the first one the buffer fills with finished elements before

@@ -34,19 +34,19 @@ from pipetune.rewrites.epoch_constancy import (
     reshuffles_each_epoch,
     stops_early,
 )
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.map_and_batch_fusion import is_fused
+from pipetune.rewrites.parallel_reads import effective_cycle_length
+from pipetune.rewrites.prefetch import read_ahead_obstacle
+from pipetune.rewrites.rule import (
     POSITIONAL,
     ROW_INDEX_OPERATORS,
+    RuleContext,
     errors_are_ignored,
     positional_operator_after,
     runs_ahead,
     runs_python,
     tensorflow_parallelizes,
 )
-from pipetune.rewrites.map_and_batch_fusion import is_fused
-from pipetune.rewrites.parallel_reads import effective_cycle_length
-from pipetune.rewrites.prefetch import read_ahead_obstacle
-from pipetune.rewrites.rule import RuleContext
 
 
 def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:

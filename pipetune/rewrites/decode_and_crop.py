@@ -8,14 +8,16 @@ from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import CropDecoding, FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, finding_at
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import small_saving
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    at_each,
     describe_external_dependency,
     describe_operator,
     draws_random_numbers,
     errors_are_ignored,
 )
-from pipetune.rewrites.pricing import small_saving
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 NAME = "decode-and-crop"
 

@@ -1,4 +1,5 @@
-"""Whether the elements at a place are the same, in the same order, in every epoch: the precondition of a cache."""
+"""Whether the elements at a place are the same, in the same order, in every epoch: the precondition of a cache; and
+whether a pipeline yields the same in each run."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from os.path import basename
 
+from pipetune.core.edits import Plan
 from pipetune.core.operators import (
     FLATTENING,
     CountEffect,
@@ -17,8 +19,11 @@ from pipetune.core.operators import (
     treats_elements_alike,
 )
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline, passes_components
-from pipetune.rewrites.legality import (
+from pipetune.core.session import Reproducibility
+from pipetune.rewrites.pricing import element_count
+from pipetune.rewrites.rule import (
     POSITIONAL,
+    RuleContext,
     describe_state,
     draws_random_numbers,
     inner_operator_facts,
@@ -28,8 +33,6 @@ from pipetune.rewrites.legality import (
     requests_parallelism,
     runs_python,
 )
-from pipetune.rewrites.pricing import element_count
-from pipetune.rewrites.rule import RuleContext
 
 
 class Constancy(enum.IntEnum):
@@ -319,3 +322,41 @@ def reshuffles_each_epoch(node: Node) -> bool:
     shuffles = known.order is OrderEffect.SHUFFLES and known.epochs is EpochEffect.DIFFERENT
     shuffles = shuffles or any(inner.order is OrderEffect.SHUFFLES for inner in inner_operator_facts(node))
     return shuffles and node.argument("reshuffle_each_iteration") is not False
+
+
+def order_of(pipeline: Pipeline, plan: Plan) -> Reproducibility:
+    """Returns whether element order and random draws repeat from run to run, before and under the plan."""
+    reasons = [reason for node in pipeline if (reason := _differs_between_runs(node))]
+    before = not reasons
+    why = reasons[0] if reasons else ""
+    changing = next((rewrite for rewrite in plan.rewrites if not rewrite.reproducible), None)
+    if before and changing is not None:
+        why = f"{changing.rule} changes which random draw is used for which element"
+    return Reproducibility(
+        reproducible_before=before,
+        reproducible_after=before and changing is None,
+        epochs_kept=all(rewrite.epochs_kept for rewrite in plan.rewrites),
+        why=why,
+    )
+
+
+def _differs_between_runs(node: Node) -> str:
+    """Returns why this operator may yield other elements, draws or order in another run; '' if it does not."""
+    function = node.function
+    if node.argument("deterministic") is False:
+        return f"{node.title} may yield elements out of order (deterministic=False)"
+    if node.op == "opaque":
+        return f"{node.title} is not known to pipetune"
+    if node.runs_python:
+        return f"{node.title} runs Python code, which may return something else each time"
+    if node.op in ("random", "shuffle") and node.argument("seed") is None:
+        return f"{node.op} draws without a seed"
+    if function is None or not (function.random or function.random_python):
+        return ""
+    if function.random_python:
+        return f"the function of {node.title} draws from a random generator whose state outlives the pipeline"
+    if not function.seeded:
+        return f"the function of {node.title} draws without a seed"
+    if node.argument("num_parallel_calls") not in (None, 1):
+        return f"the random function of {node.title} runs in parallel"
+    return ""

@@ -9,7 +9,10 @@ from pipetune.core.edits import Edit, Insert, NoProposal, Rewrite, Safety, SetAr
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.parallel_reads import effective_block_length, effective_cycle_length
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
     describe_state,
     describe_training_state,
     is_stateless,
@@ -17,8 +20,6 @@ from pipetune.rewrites.legality import (
     parallel_safety,
     runs_python,
 )
-from pipetune.rewrites.parallel_reads import effective_block_length, effective_cycle_length
-from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "freeze-autotune"
 

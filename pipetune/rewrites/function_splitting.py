@@ -17,10 +17,16 @@ from pipetune.rewrites.cache_places import (
     cache_group,
     describe_memory_saving,
 )
-from pipetune.rewrites.legality import describe_operator, describe_state, keeps_order, requests_parallelism
 from pipetune.rewrites.pricing import format_bytes, seconds_per_output
 from pipetune.rewrites.reorder import UpstreamMove, shuffle_move_class, upstream_moves
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    describe_operator,
+    describe_state,
+    keeps_order,
+    requests_parallelism,
+)
 
 NAME = "split-map"
 

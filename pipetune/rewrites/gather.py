@@ -10,15 +10,16 @@ from itertools import takewhile
 from pipetune.core.edits import ROW_INDEX_BYTES, NoProposal, Remove, ReplaceSource, Rewrite
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.batch_first import UpstreamMap, batch_first_group, move_after_batch, plain_batches, upstream_maps
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
+from pipetune.rewrites.rule import (
     ROW_INDEX_OPERATORS,
+    Rule,
+    RuleContext,
     describe_operator,
     is_order_required,
     overtaking_safety,
     upstream_chain,
 )
-from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
-from pipetune.rewrites.rule import Rule, RuleContext
 
 _WINDOWS = ("flat_map", "window")
 

@@ -6,18 +6,20 @@ from collections.abc import Iterator
 
 from pipetune.core.edits import Edit, Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS, buffer_bytes, bytes_per_element, format_bytes
+from pipetune.rewrites.reorder import UpstreamMove, drop_notes, move_group, shuffle_move_class, upstream_moves
+from pipetune.rewrites.rule import (
     DROPS_BY_POSITION,
     PASS_THROUGH_OPERATORS,
+    Rule,
+    RuleContext,
+    at_each,
     describe_operator,
     is_order_required,
     is_stateless,
     keeps_order,
     overtaking_safety,
 )
-from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS, buffer_bytes, bytes_per_element, format_bytes
-from pipetune.rewrites.reorder import UpstreamMove, drop_notes, move_group, shuffle_move_class, upstream_moves
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 NAME = "map-and-batch-fusion"
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
-from pipetune.rewrites.legality import describe_operator, errors_are_ignored
 from pipetune.rewrites.pricing import small_saving
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
+from pipetune.rewrites.rule import Rule, RuleContext, at_each, describe_operator, errors_are_ignored
 
 NAME = "numpy-function"
 

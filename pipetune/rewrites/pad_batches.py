@@ -12,8 +12,14 @@ from pipetune.core.functions import Padding
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, PaddingShares, finding_at
 from pipetune.rewrites.batch_first import added_buffer_bytes, batch_first_group, plain_batches, upstream_maps
-from pipetune.rewrites.legality import describe_external_dependency, describe_operator, errors_are_ignored, is_stateless
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    describe_external_dependency,
+    describe_operator,
+    errors_are_ignored,
+    is_stateless,
+)
 
 NAME = "pad-batches"
 

@@ -10,7 +10,11 @@ from pipetune.core.operators import FLATTENING, OPTION
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.rewrites.cache_places import MIN_EPOCHS, available_cache_bytes
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import buffer_bytes, bytes_per_element, element_count, format_bytes, format_seconds
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    at_each,
     describe_operator,
     describe_state,
     draws_random_numbers,
@@ -20,8 +24,6 @@ from pipetune.rewrites.legality import (
     runs_python,
     tensorflow_parallelizes,
 )
-from pipetune.rewrites.pricing import buffer_bytes, bytes_per_element, element_count, format_bytes, format_seconds
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 PARALLEL_MAP = "parallel-map"
 

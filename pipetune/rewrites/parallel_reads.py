@@ -9,7 +9,11 @@ from pipetune.core.edits import Consent, Edit, NoProposal, ReplaceOperator, Rewr
 from pipetune.core.operators import READERS
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.storage import SweepReader, read_config_fields, read_config_text, tfds_read_of
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, format_seconds
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    at_each,
     describe_operator,
     describe_state,
     draws_random_numbers,
@@ -20,8 +24,6 @@ from pipetune.rewrites.legality import (
     positional_operator_after,
     runs_python,
 )
-from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, format_seconds
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 PARALLEL_INTERLEAVE = "parallel-interleave"
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety, SetArgument
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.rewrites.legality import describe_training_state, last_active_operator, runs_python
 from pipetune.rewrites.pricing import buffer_bytes, seconds_per_output
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, describe_training_state, last_active_operator, runs_python
 
 PREFETCH = "prefetch"
 

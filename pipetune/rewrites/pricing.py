@@ -9,8 +9,7 @@ from __future__ import annotations
 from pipetune.core.element_counts import element_bytes, max_elements
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.rewrites.legality import describe_operator
-from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.rule import RuleContext, describe_operator
 
 ASSUMED_AUTOTUNE_ELEMENTS = 8
 """Assumed number of elements in an autotuned buffer: the actual number is known only at run time."""

@@ -11,8 +11,12 @@ from pipetune.core.edits import Move, NoProposal, ReplaceFunction, Rewrite, Safe
 from pipetune.core.functions import FunctionVariant, PredicatePushdown
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node
-from pipetune.rewrites.legality import (
+from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS
+from pipetune.rewrites.rule import (
     DROPS_BY_POSITION,
+    Rule,
+    RuleContext,
+    at_each,
     describe_operator,
     describe_state,
     draws_random_numbers,
@@ -24,8 +28,6 @@ from pipetune.rewrites.legality import (
     tensorflow_parallelizes,
     upstream_chain,
 )
-from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
 
 _DROPS = DROPS_BY_POSITION | {"filter"}  # operators that drop elements
 

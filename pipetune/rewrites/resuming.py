@@ -42,8 +42,7 @@ from pipetune.core.edits import (
 from pipetune.core.operators import CountEffect, OrderEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ResumeMethod, ResumePoint
-from pipetune.rewrites.legality import tensorflow_parallelizes
-from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.rule import RuleContext, tensorflow_parallelizes
 from pipetune.rewrites.threads import CPU_BUDGET, MEMORY_BUDGET, POOL_SIZE
 
 

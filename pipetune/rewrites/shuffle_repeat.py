@@ -10,17 +10,6 @@ from pipetune.core.edits import Edit, Move, NoProposal, Remove, Rewrite, Safety,
 from pipetune.core.operators import runs_pass
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.rewrites.epoch_constancy import reshuffles_each_epoch
-from pipetune.rewrites.legality import (
-    POSITIONAL,
-    describe_operator,
-    describe_state,
-    is_stateless,
-    keeps_order,
-    positional_operator_after,
-    runs_ahead,
-    runs_python,
-    upstream_chain,
-)
 from pipetune.rewrites.prefetch import read_ahead_obstacle
 from pipetune.rewrites.pricing import (
     buffer_bytes,
@@ -37,7 +26,20 @@ from pipetune.rewrites.reorder import (
     shuffle_move_class,
     upstream_moves,
 )
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
+from pipetune.rewrites.rule import (
+    POSITIONAL,
+    Rule,
+    RuleContext,
+    at_each,
+    describe_operator,
+    describe_state,
+    is_stateless,
+    keeps_order,
+    positional_operator_after,
+    runs_ahead,
+    runs_python,
+    upstream_chain,
+)
 
 SHUFFLE_REPEAT_ORDER = "shuffle-repeat-order"
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import NoProposal, ReplaceOperator, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.profile import Cause
-from pipetune.rewrites.legality import describe_operator, tensorflow_parallelizes
-from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.rule import Rule, RuleContext, describe_operator, tensorflow_parallelizes
 
 GRANTED_CORES = "granted-cores"
 

@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
-from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
 from pipetune.rewrites.pricing import small_saving
-from pipetune.rewrites.rule import Rule, RuleContext, at_each
+from pipetune.rewrites.rule import (
+    Rule,
+    RuleContext,
+    at_each,
+    describe_external_dependency,
+    describe_operator,
+    draws_random_numbers,
+)
 
 NAME = "where-to-cond"
 

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Sequence
 
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.measurement import OutOfBudget, RunFailed, Window
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial, Window
-from pipetune.core.session import NOTHING_BELOW, RejectionReason
+from pipetune.core.results import Outcome, RejectionReason, Trial
+from pipetune.core.session import NOTHING_BELOW
 from pipetune.core.time_plan import Part
 from pipetune.search.composing import numbers_for, values_of
 from pipetune.search.evidence import SURE, WORTH, ShortWindow, spread_of

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Comparison, Interval, Outcome, OutOfBudget, Rate, RunFailed, Trial, Window, WindowPair
+from pipetune.core.measurement import Interval, OutOfBudget, Rate, RunFailed, Window, WindowPair
+from pipetune.core.results import Comparison, Outcome, Trial
 from pipetune.core.session import NOTHING_BELOW, Candidate, TrainingResult
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from scipy import optimize, special
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.results import Interval, Prediction
+from pipetune.core.measurement import Interval
+from pipetune.core.results import Prediction
 from pipetune.core.session import NOTHING_BELOW
 from pipetune.search.composing import Composer
 from pipetune.search.statistics import ACCEPT_ABOVE, FEWEST_PAIRS, PAIR_SPREAD, moments, steadied_moments

@@ -20,7 +20,8 @@ from itertools import zip_longest
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import Outcome, Rate, RunFailed, Window
+from pipetune.core.measurement import Rate, RunFailed, Window
+from pipetune.core.results import Outcome
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.runner import Notify, Runner, silent
 from pipetune.search.statistics import FEWEST_PAIRS, USUAL_PAIRS

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial, Window
+from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Window
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Candidate
 from pipetune.core.time_plan import Part
 from pipetune.search.meter import Meter, outcome_of, rate_ratios, undisturbed, usable_cores

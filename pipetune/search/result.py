@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
 
 from pipetune.core.edits import Plan, Rewrite, SetArgument
-from pipetune.core.results import Comparison, Interval, Outcome, PredictedRate, Rate, RunFailed, Trial
-from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rejection, RejectionReason
+from pipetune.core.measurement import Interval, Rate, RunFailed
+from pipetune.core.results import Comparison, Outcome, PredictedRate, RejectionReason, Trial
+from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rejection
 from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.candidates import is_worth_a_race, not_run, open_plans, waiting
 from pipetune.search.composing import group_of, shape_of, structural

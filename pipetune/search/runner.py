@@ -10,8 +10,8 @@ from typing import Protocol
 
 from pipetune.core.edits import Plan, Rewrite, needs_comparison
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import Comparison, Outcome, Pause, RunFailed, Trial, Window
-from pipetune.core.session import RejectionReason
+from pipetune.core.measurement import Pause, RunFailed, Window
+from pipetune.core.results import Comparison, Outcome, RejectionReason, Trial
 from pipetune.core.time_plan import Clock
 
 DEFAULTS = "defaults"

@@ -9,8 +9,9 @@ from copy import copy
 from dataclasses import replace
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
-from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate, RejectionReason
+from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
+from pipetune.core.results import Outcome, RejectionReason, Trial
+from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate
 from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.candidates import next_race, only_offers_promise, open_plans, screen, screen_again
 from pipetune.search.composing import structural

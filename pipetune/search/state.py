@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.measurement import Interval, Rate
 from pipetune.core.profile import LEAST_POSSIBLE_GAIN
-from pipetune.core.results import Interval, Outcome, Prediction, Rate, Trial
-from pipetune.core.session import Candidate, RejectionReason
+from pipetune.core.results import Outcome, Prediction, RejectionReason, Trial
+from pipetune.core.session import Candidate
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.composing import Composer, Conflict, structural

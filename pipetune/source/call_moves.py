@@ -29,6 +29,7 @@ from pipetune.source.call_arguments import (
 from pipetune.source.chain import (
     chain_root,
     insert_link,
+    is_self_assignment,
     last_chain_call,
     lines_of_link,
     link_of,
@@ -59,7 +60,6 @@ from pipetune.source.statements import (
     bound_names,
     conjunction,
     contains_call,
-    is_self_assignment,
     parse_condition,
     removal_splice,
     start_with_comments,

@@ -11,7 +11,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import CONSTRUCTORS, METHODS, is_unbound, method_arguments, receiver_of
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.source_files import NEWLINE, line_end, newline_of
-from pipetune.source.statements import Statement, statement_of, variable_names
+from pipetune.source.statements import Statement, is_dotted, statement_of, variable_names
 from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
 
 MIN_LINE_WIDTH = 88
@@ -269,3 +269,11 @@ def _can_hold_dataset(tree: SyntaxTree, statement: Statement, top: cst.Call, nam
     scope = tree.scope(top)
     local = all(one.scope is scope for one in scope[name])
     return reads == int(begins) and local
+
+
+def is_self_assignment(tree: SyntaxTree, statement: Statement | None, call: cst.Call) -> bool:
+    """Whether the statement is `x = x.method(...)` and `call` is that method call: nothing is left without it."""
+    if statement is None or statement.target is None or statement.value is not call:
+        return False
+    receiver = receiver_of(tree, call)
+    return receiver is not None and is_dotted(receiver) and tree.text(receiver) == tree.text(statement.target)

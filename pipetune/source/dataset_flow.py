@@ -10,7 +10,7 @@ from libcst.metadata import ClassScope, GlobalScope
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import TAKES_FUNCTION, method_arguments, receiver_of
-from pipetune.source.chain import chain_root, last_chain_call, upstream_calls
+from pipetune.source.chain import chain_root, is_self_assignment, last_chain_call, upstream_calls
 from pipetune.source.draft import Draft
 from pipetune.source.map_functions import plain_parameters
 from pipetune.source.statements import (
@@ -19,7 +19,6 @@ from pipetune.source.statements import (
     bound_names,
     contains_call,
     is_dotted,
-    is_self_assignment,
     negate,
     only_binds_or_reports,
     only_reads,

@@ -13,7 +13,7 @@ import libcst as cst
 from pipetune.core.edits import SplitFunction
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionSplit
-from pipetune.source.chain import break_before, link_of
+from pipetune.source.chain import break_before, is_self_assignment, link_of
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing, spliced
 from pipetune.source.map_functions import given_function, parameters_of, plain_parameters
 from pipetune.source.source_files import line_start, newline_of
@@ -21,7 +21,6 @@ from pipetune.source.statements import (
     NOT_RUN_ONCE,
     bound_names,
     contains_call,
-    is_self_assignment,
     last_line_end,
     statement_of,
     unused_name,

@@ -15,9 +15,12 @@ import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pipetune.core.pipeline import Pipeline
 
 NEWLINE = re.compile(rb"\r\n|\r|\n")
 BYTE_ORDER_MARK = "\ufeff"

@@ -10,7 +10,6 @@ import libcst as cst
 from libcst.metadata import QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import receiver_of
 from pipetune.source.draft import Splice
 from pipetune.source.source_files import NEWLINE, line_end, line_start
 from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
@@ -60,14 +59,6 @@ def statement_of(tree: SyntaxTree, node: cst.CSTNode) -> Statement | None:
         case cst.Return(value=value) | cst.Expr(value=value) | cst.Assign(value=value):
             return Statement(small, line, block.body, None, value)
     return Statement(small, line, block.body, None, None)
-
-
-def is_self_assignment(tree: SyntaxTree, statement: Statement | None, call: cst.Call) -> bool:
-    """Whether the statement is `x = x.method(...)` and `call` is that method call: nothing is left without it."""
-    if statement is None or statement.target is None or statement.value is not call:
-        return False
-    receiver = receiver_of(tree, call)
-    return receiver is not None and is_dotted(receiver) and tree.text(receiver) == tree.text(statement.target)
 
 
 def is_dotted(expression: cst.BaseExpression) -> bool:

@@ -14,8 +14,8 @@ from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.rebuilding import loops_at
 from pipetune.core.distribution import FIT, INFERENCE, InputSkew, WorkerInput
 from pipetune.core.edits import Rewrite, inserted_caches
+from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Window
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
-from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
 from pipetune.core.time_plan import STEPS_PER_CALL, SystemClock
 from pipetune.distributed.verify import original
 from pipetune.lint.consumer_advice import (
@@ -30,7 +30,7 @@ from pipetune.lint.consumer_advice import (
     wait_between_epochs,
 )
 from pipetune.measure.memory import measure_padding
-from pipetune.model.caches import upstream_of_cache
+from pipetune.model.segments import upstream_of_cache
 from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.pad_batches import suggest_length_buckets

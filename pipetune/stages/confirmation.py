@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Rate
+from pipetune.core.measurement import Rate
 from pipetune.core.session import Candidate, PatchResult, TrainingResult
 from pipetune.core.time_plan import INFORMATION_WITH_PATCH, Part
-from pipetune.model.reproducibility import order_of
 from pipetune.model.throughput import predict
+from pipetune.rewrites.epoch_constancy import order_of
 from pipetune.search.confirmation import Confirmation, confirm
 from pipetune.stages.emission import diff_of, make_patch
-from pipetune.stages.planning import PlanningResult
 from pipetune.stages.study import Study
+
+if TYPE_CHECKING:
+    from pipetune.stages.planning import PlanningResult
 
 
 def prove_plan(study: Study, planned: PlanningResult) -> Plan | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from pipetune.capture.consumption import Consumption
 from pipetune.core import element_counts
+from pipetune.core.measurement import RunFailed, two_digits
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
-from pipetune.core.results import DatasetCost, RunFailed, two_digits, validation_share
+from pipetune.core.results import DatasetCost, validation_share
 from pipetune.core.session import DatasetResult
 from pipetune.measure.caches import with_full_caches
 from pipetune.measure.epochs import run_epochs

@@ -28,8 +28,8 @@ from pipetune.core.edits import (
     renamed,
 )
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Interval, RunFailed
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.results import Interval, RunFailed
 from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.core.time_plan import OTHER_DATASETS_SECONDS
 from pipetune.equality import compare

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
+from pipetune.core.measurement import RunFailed, StepSeries, two_digits
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile, finding_at
-from pipetune.core.results import RunDynamics, RunFailed, StepSeries, two_digits
+from pipetune.core.results import RunDynamics
 from pipetune.core.time_plan import EPOCHS, STEP_SERIES, Part
 from pipetune.measure import epochs
 from pipetune.measure.caches import with_empty_caches

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile, Profile
-from pipetune.core.results import RunFailed, StoredPrefix
+from pipetune.core.results import StoredPrefix
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.core.time_plan import FILE_READS, READ_SWEEPS, TimePlan
 from pipetune.measure import files, source_reads

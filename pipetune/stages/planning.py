@@ -10,9 +10,10 @@ from statistics import median
 from pipetune.capture import findings
 from pipetune.core.edits import Plan, Rewrite, SetArgument, inserted_caches
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Rate
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import Diagnosis, Profile, Verdict
-from pipetune.core.results import Prediction, Rate, Trial
+from pipetune.core.results import Prediction, Trial
 from pipetune.core.storage import description, tfds_reads
 from pipetune.core.time_plan import BATCH_COSTS, ELEMENT_COUNT, READ_AGAIN, RUNTIME_OVERHEADS, VARIANT_COSTS
 from pipetune.equality.compare import differs_when_read_again
@@ -24,8 +25,7 @@ from pipetune.pipelines import call_sites, resume_points
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites import baselines, freeze_autotune, propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.rewrites.legality import runs_python, tensorflow_parallelizes
-from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.rule import RuleContext, runs_python, tensorflow_parallelizes
 from pipetune.search.meter import EarlierWindows
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pipetune.capture import findings
 from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Plan
+from pipetune.core.measurement import Interval, Pause, RunFailed, two_digits
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import (
     LONGEST_FILL_SECONDS,
@@ -22,7 +23,6 @@ from pipetune.core.profile import (
     Profile,
     finding_at,
 )
-from pipetune.core.results import Interval, Pause, RunFailed, two_digits
 from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
 from pipetune.measure import machine, profiler, runtime_choices

@@ -11,18 +11,19 @@ from pipetune.capture.consumption import Consumption
 from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Consent, Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import RunFailed, two_digits
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.core.results import Outcome, RunFailed, two_digits, validation_share
-from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
+from pipetune.core.results import Outcome, RejectionReason, validation_share
+from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
 from pipetune.measure.epochs import pass_seconds
 from pipetune.measure.runner import TensorFlowRunner
-from pipetune.model.reproducibility import order_of
 from pipetune.pipelines.live import LivePipeline
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites import cache, propose_all
 from pipetune.rewrites.conflicts import find_conflict
+from pipetune.rewrites.epoch_constancy import order_of
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
 from pipetune.search.runner import allows

@@ -19,8 +19,8 @@ from pipetune.core.lockstep import (
     StepRequest,
     WritePatch,
 )
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.messages import Job, Message
-from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult, Session
 from pipetune.supervisor.local_cluster import RunningWorkers
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor

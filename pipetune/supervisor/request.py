@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pipetune.core.cluster import ClusterTask
 from pipetune.core.messages import AnalysisFailed, Job, Mode
@@ -11,8 +12,10 @@ from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.supervisor.monitoring import Timeouts
 from pipetune.supervisor.process import WORKER_COMMAND
-from pipetune.supervisor.results_folder import Results
 from pipetune.supervisor.target import Target
+
+if TYPE_CHECKING:
+    from pipetune.supervisor.results_folder import Results
 
 
 @dataclass(frozen=True)

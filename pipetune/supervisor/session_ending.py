@@ -14,8 +14,9 @@ from pipetune.core import session_file
 from pipetune.core.cluster import ClusterTask
 from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Rate
 from pipetune.core.messages import TrialStarted
-from pipetune.core.results import Outcome, Rate, Trial
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Rejection, Session
 from pipetune.supervisor.monitoring import Interrupts
 from pipetune.supervisor.worker_state import Ending, WorkerState, exception_line

@@ -18,7 +18,8 @@ from typing import Protocol
 from pipetune.core import session_file
 from pipetune.core.edits import Plan
 from pipetune.core.lockstep import MeasureInput, MeasurePass, MeasureTraining, StepReply, StepRequest
-from pipetune.core.results import Interval, Outcome, Pause, Rate, RunFailed, Trial, Window
+from pipetune.core.measurement import Interval, Pause, Rate, RunFailed, Window
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import INFORMATION_WITH_PATCH, SLOW_START_SECONDS, VALIDATION_PAIRS, Part, TimePlan

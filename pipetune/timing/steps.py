@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.results import StepSeries
+from pipetune.core.measurement import StepSeries
 from pipetune.timing import windows
 from pipetune.timing.iterators import release_captured
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.results import Pause, RunFailed, Window
+from pipetune.core.measurement import Pause, RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.timing.cpu_load import available_cores, core_seconds, has_children

@@ -1,91 +1,29 @@
-"""Scripts that train in several processes: in lockstep, or with parameter servers."""
+"""The processes of a script beside the one that is analyzed: workers in lockstep with it, and parameter servers."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 
-from pipetune.capture import consumption, job_processes, protection, written_files
-from pipetune.capture.coordinators import PARAMETER_SERVER_HINT
-from pipetune.capture.lockstep_consumer import LocalConsumer, LockstepConsumer
+from pipetune.capture import consumption, protection, written_files
+from pipetune.capture.lockstep_consumer import LocalConsumer
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import Patches
 from pipetune.capture.repeatability import repeatable
 from pipetune.core import file_events, undo
-from pipetune.core.cluster import LockstepRole
-from pipetune.core.distribution import COORDINATOR, InputDistribution
+from pipetune.core.distribution import InputDistribution
 from pipetune.core.errors import PipetuneError
-from pipetune.core.lockstep import LockstepTeam, RequestLink
-from pipetune.core.messages import AnalysisFailed, Job, LockstepLost, MessageWriter, Progress
+from pipetune.core.lockstep import RequestLink
+from pipetune.core.messages import AnalysisFailed, Job, MessageWriter, Progress
 from pipetune.core.session import Session
 from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import lockstep, machine
-from pipetune.pipelines import live, replay
+from pipetune.pipelines import replay
 from pipetune.stages.study import Study, Subject
 from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import observation, script
-
-
-@contextlib.contextmanager
-def open_team(task: LockstepRole | None, writer: MessageWriter) -> Iterator[LockstepTeam | None]:
-    """Yields the other workers, which are released at the end; None if the process trains alone."""
-    if task is None:
-        yield None
-        return
-    links = [RequestLink(descriptor) for descriptor in task.link_descriptors]
-    team = LockstepTeam(links, on_lockstep_lost=functools.partial(_report_out_of_step, writer))
-    try:
-        yield team
-    finally:
-        team.dismiss()
-
-
-def require_team(task: LockstepRole, team: LockstepTeam, use: consumption.Consumption) -> None:
-    """Checks that the script trains in several processes, as it was started.
-
-    Raises:
-        PipetuneError: several processes were started for a script that does not train in several.
-    """
-    if task.existing_cluster or _trains_in_team(team, use):  # an existing cluster need not train in lockstep
-        return
-    facts = use.distributed_input.handover if use.distributed_input is not None else None
-    if facts is not None and facts.how == COORDINATOR:
-        raise PipetuneError(
-            f"{len(team)} workers were started, but the script trains under {facts.strategy}, with a coordinator.",
-            hint=PARAMETER_SERVER_HINT,
-        )
-    how = f"It trains under {facts.strategy}, in one process" if facts else "It does not pass its dataset to a strategy"
-    raise PipetuneError(
-        f"{len(team)} workers were started, but the script does not train in several processes. {how}.",
-        hint="--workers is for scripts that use tf.distribute.MultiWorkerMirroredStrategy. Omit it for this script.",
-    )
-
-
-def _trains_in_team(team: LockstepTeam, use: consumption.Consumption) -> bool:
-    facts = job_processes.handover_of(use)
-    return facts is not None and facts.workers == len(team) and facts.how != COORDINATOR
-
-
-def consumer_of(
-    team: LockstepTeam, use: consumption.Consumption, source: live.LivePipeline, consumer: consumption.Consumer
-) -> consumption.Consumer:
-    """Waits until all workers have reached training; returns what trains on the dataset, in lockstep or here alone.
-
-    Args:
-        use: how the script uses the dataset.
-        source: the pipeline of this process; every worker must have the same operators.
-        consumer: the consumer in this process.
-    """
-    difference = team.wait_for_workers(lockstep.operators_of(source.pipeline))
-    if not isinstance(consumer, LocalConsumer) or not _trains_in_team(team, use):
-        return consumer
-    if difference:
-        return consumption.NoConsumer(f"The workers cannot try another pipeline in lockstep: {difference}.")
-    return LockstepConsumer(consumer, team)
 
 
 def run_as_agent(job: Job, writer: MessageWriter) -> int:
@@ -104,17 +42,13 @@ def run_as_agent(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, Command()), TimePlan.of(job.settings), Listener())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, LocalConsumer) else None
-        lost = functools.partial(_report_out_of_step, writer)
+        lost = functools.partial(script.report_out_of_step, writer)
         with shortened_pauses():  # as in the chief, which would wait for the collection here after each window
             lockstep.LockstepWorker(runner, own, link, on_lockstep_lost=lost).run()
         runner.close()
         return 0
 
     return observation.ObservedRun(job, writer, work).run()
-
-
-def _report_out_of_step(writer: MessageWriter, why: str, cause: BaseException | None) -> None:
-    writer.send(LockstepLost(why, script.user_traceback(cause) if cause is not None else ""))
 
 
 STRATEGY = "ParameterServerStrategy"

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune.capture import consumption, hooks, loops, protection, repeatability, written_files
+from pipetune.capture import consumption, hooks, loops, pending_cleanup, protection, repeatability, written_files
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
+from pipetune.core.files import is_library
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptFailed
-from pipetune.core.results import RunFailed
 from pipetune.pipelines import call_sites, files
 from pipetune.pipelines.errors import first_line
 from pipetune.worker import exits, script
@@ -77,7 +78,7 @@ class ObservedRun:
         if self._journal is not None:
             self._journal.on_write = self._script.written_files.add
         self._files = protection.FileProtection(self._journal)
-        self._exit_handlers: exits.ExitHandlers  # from `run` on
+        self._exit_handlers: pending_cleanup.ExitHandlers  # from `run` on
         self._loop_left = False  # the script has left its loop
         self._leave_lock = threading.Lock()
         self.code: int | None = None
@@ -91,7 +92,7 @@ class ObservedRun:
         self._stop_signals.install()
         with call_sites.Recorder(), hooks.installed(self._script):
             written_files.watch(self._script.patches)
-            self._exit_handlers = exits.ExitHandlers(self._script.patches)
+            self._exit_handlers = pending_cleanup.ExitHandlers(self._script.patches)
             ended = self._run_script()
             if self._thread is not None:
                 self._leave_loop(ended)
@@ -116,7 +117,7 @@ class ObservedRun:
                 script.run(
                     self._job,
                     loops.compile_with_extended_loops,
-                    compiles_module=lambda path: not call_sites.is_library(path),
+                    compiles_module=lambda path: not is_library(path),
                 )
         except consumption.ScriptStopped:
             return ""
@@ -207,7 +208,7 @@ class ObservedRun:
 
     def _exit(self, code: int, frame: FrameType | None) -> NoReturn:
         """Exits the process while the script stands at `frame`; None if the script has reached its end."""
-        code = self._conclude(code, exits.describe_pending(frame, self._exit_handlers.count))
+        code = self._conclude(code, pending_cleanup.describe_pending(frame, self._exit_handlers.count))
         exits.exit_process(code, self._writer, self._journal)
 
     def _run_work(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:

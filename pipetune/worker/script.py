@@ -17,7 +17,7 @@ from typing import Any
 from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import Applier, substitute
 from pipetune.core.errors import PipetuneError, PlanMismatch, invalid_source
-from pipetune.core.messages import Job, LogLine, MessageWriter, ScriptExited, ScriptFailed
+from pipetune.core.messages import Job, LockstepLost, LogLine, MessageWriter, ScriptExited, ScriptFailed
 from pipetune.core.plan_file import load_plan
 from pipetune.measure import machine
 
@@ -74,6 +74,11 @@ def user_traceback(error: BaseException) -> str:
         current.stack = traceback.StackSummary.from_list(kept)
         current = current.__cause__ or current.__context__
     return "".join(frames.format())
+
+
+def report_out_of_step(writer: MessageWriter, why: str, cause: BaseException | None) -> None:
+    """Tells the supervisor that the processes of the script no longer take the same steps."""
+    writer.send(LockstepLost(why, user_traceback(cause) if cause is not None else ""))
 
 
 def failed_exit(leaving: SystemExit) -> ScriptExited | None:

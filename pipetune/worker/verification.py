@@ -26,8 +26,8 @@ from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
 from pipetune.measure.caches import filled, with_buffers, with_empty_caches, with_full_caches, with_smaller_shuffles
 from pipetune.measure.lockstep import VerifiedScript, operators_of
-from pipetune.model.caches import added_caches
 from pipetune.model.memory import added_bytes
+from pipetune.model.segments import added_caches
 from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.emission import expected_digests, make_patch, patch_for_validation_alone, patched_texts
 from pipetune.stages.planning import baselines_of

@@ -16,8 +16,8 @@ from benchmarks.decisions.stopwatch import TimedPair, Timing
 from benchmarks.decisions.suite import SUITE
 from pipetune.core.codec import decode
 from pipetune.core.machine import CpuLoad
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import FigureMeasured, LogLine
-from pipetune.core.results import RunFailed
 from tests.benchmarks.fake_process import FakeBench
 from tests.benchmarks.jobs import messages_of
 from tests.core.sessions import MACHINE, session

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.decisions import stopwatch, timed_script
 from benchmarks.decisions.stopwatch import TimedPair, TimedScript, Timing, median_interval, time_scripts
 from benchmarks.decisions.timed_script import StepWindows
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 
 FAKE = """
 import json, os, signal, sys

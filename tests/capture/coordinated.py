@@ -25,7 +25,7 @@ from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
 from pipetune.core.cluster import free_addresses
 from pipetune.core.distribution import COORDINATOR as COORDINATOR_CALL
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.pipelines import call_sites, live
 from tests.capture.test_hooks import Run, run
 

@@ -25,7 +25,7 @@ from pipetune.capture.distributed_input import distribute_like_fit
 from pipetune.capture.fit_consumer import _TAKEN_AHEAD, FitConsumer, InferenceConsumer, is_tf_keras, steps_per_call
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import StepFailed
-from pipetune.core.results import RunFailed, StepSeries
+from pipetune.core.measurement import RunFailed, StepSeries
 from pipetune.measure import machine, runner
 from pipetune.measure.caches import with_buffers
 from pipetune.pipelines import files, live

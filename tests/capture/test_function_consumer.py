@@ -13,7 +13,7 @@ tf = pytest.importorskip("tensorflow")
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.function_consumer import FunctionConsumer
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.pipelines.functions import written_captures
 from tests.capture.test_hooks import Run, run, run_text
 from tests.capture.test_strategies import mirrored

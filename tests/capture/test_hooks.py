@@ -38,7 +38,7 @@ from pipetune.capture.patches import ImportWatcher, Patches
 from pipetune.core import cluster
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.pipelines import call_sites
 
 Dataset = tf.data.Dataset

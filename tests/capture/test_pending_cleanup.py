@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.capture import pending_cleanup
 from pipetune.capture.patches import Patches
-from pipetune.worker import exits
 
 REST, OPEN = "its remaining code", "with open(__file__):\n"
 CASES = {
@@ -44,7 +44,7 @@ def run(source: str, folder: Path, handlers: int = 0) -> tuple[str, str]:
     path, said = folder / "train.py", list[str]()
     path.write_text(source)
     space = {
-        "look": lambda: said.append(exits.describe_pending(sys._getframe(1), handlers)),
+        "look": lambda: said.append(pending_cleanup.describe_pending(sys._getframe(1), handlers)),
         "__file__": str(path),
     }
     thread = threading.Thread(target=exec, args=(compile(source, str(path), "exec"), space))  # no frame of ours above
@@ -62,15 +62,15 @@ def test_open_blocks_are_counted(source: str, words: str, tmp_path: Path) -> Non
 def test_atexit_handlers_are_counted(tmp_path: Path) -> None:
     said, _ = run("look()", tmp_path, handlers=3)
     assert said.endswith("its remaining code and 3 atexit handlers did not run.")
-    assert exits.describe_pending(None, 1).endswith("without its clean-up: 1 atexit handler did not run.")
-    assert exits.describe_pending(None, 0) == ""
+    assert pending_cleanup.describe_pending(None, 1).endswith("without its clean-up: 1 atexit handler did not run.")
+    assert pending_cleanup.describe_pending(None, 0) == ""
 
 
 def test_atexit_handlers_of_libraries_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[Any] = []
     monkeypatch.setattr(atexit, "register", lambda function, *_args, **_kwargs: registered.append(function) or function)
     patches = Patches()
-    handlers = exits.ExitHandlers(patches)
+    handlers = pending_cleanup.ExitHandlers(patches)
 
     @atexit.register
     def save() -> None: ...

@@ -29,7 +29,7 @@ from pipetune.capture import consumption, distributed_input, job_processes, loop
 from pipetune.capture.fit_consumer import FitConsumer, steps_per_call
 from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.equality.compare import replica_check
 from pipetune.measure import machine, runner
 from pipetune.pipelines import live

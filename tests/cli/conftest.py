@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.cli.main import main
 from pipetune.core import session_file
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.core.session import Candidate, PatchResult
 from pipetune.core.settings import Command
 from pipetune.source.patch_application import digest_of

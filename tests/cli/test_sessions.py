@@ -14,8 +14,8 @@ from pipetune.cli import apply, doctor
 from pipetune.core import session_file
 from pipetune.core.codec import encode
 from pipetune.core.profile import Finding, Verdict
-from pipetune.core.results import Outcome, Trial
-from pipetune.core.session import Rejection, RejectionReason, Session, SessionOutcome, outcome_of
+from pipetune.core.results import Outcome, RejectionReason, Trial
+from pipetune.core.session import Rejection, Session, SessionOutcome, outcome_of
 from pipetune.core.session_file import redact
 from pipetune.core.settings import Settings
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult

@@ -10,9 +10,10 @@ from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, W
 from pipetune.core.edits import Consent, Insert, Move, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.functions import FunctionFacts, FunctionSplit, FunctionVariant, RowWindows, SplitPosition
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Interval, Rate, StepSeries
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import VALIDATION_INPUT, Finding, Verdict
-from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
+from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Outcome, Trial
 from pipetune.core.session import (
     DatasetResult,
     DistributedResult,

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.codec import MalformedData, decode, encode
+from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument
+from pipetune.core.errors import MalformedData
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Value
-from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
 
 REWRITE = {"rule": "r", "node": "n", "safety": "EXACT", "edits": [], "summary": ""}

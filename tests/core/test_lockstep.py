@@ -16,7 +16,7 @@ from pipetune.core.cluster import MPI_VARIABLES, ClusterTask, HorovodRank, mpi_r
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, MeasureInput, NoMoreRequests, PreparePipeline, StepReply, TakeSteps
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.measurement import RunFailed, Window
 from tests.core.sessions import PARALLEL
 
 Links = list[tuple[lockstep.RequestLink, lockstep.RequestLink]]

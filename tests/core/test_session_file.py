@@ -17,9 +17,10 @@ from pipetune.core.edits import Plan, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.files import write_text
 from pipetune.core.functions import FunctionFacts
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import DatasetResult, Rejection, Session
 from pipetune.core.settings import Command
 from tests.core.schemas import schema

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.recorded import FakeClock
 from pipetune.core import time_plan
-from pipetune.core.results import OutOfBudget
+from pipetune.core.measurement import OutOfBudget
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import OF_SIXTY, STALL, VALIDATION_RESERVE, VALIDATION_SECONDS, Part, TimePlan
 

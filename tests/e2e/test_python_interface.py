@@ -16,7 +16,7 @@ import pytest
 
 import pipetune
 from pipetune import api
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.core.settings import Settings
 
 tf = pytest.importorskip("tensorflow")

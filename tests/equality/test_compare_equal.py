@@ -30,7 +30,7 @@ from pipetune.core.edits import (
 from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
-from pipetune.equality import generated_inputs, proof, sharing
+from pipetune.equality import proof, sample, sharing
 from pipetune.equality.compare import compare, compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
@@ -248,7 +248,7 @@ def test_cardinality_asserted_behind_a_function_on_batches_is_no_obstacle() -> N
 
 @pytest.mark.parametrize("enough", [True, False])
 def test_generated_elements_that_fill_no_batch_are_no_proof(enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated_inputs, "_MAX_BYTES", 1e6 if enough else 12 * 8)
+    monkeypatch.setattr(sample, "_MAX_BYTES", 1e6 if enough else 12 * 8)
     dataset = numbers().map(lambda x: x * 2).batch(16, drop_remainder=True)
     found = edited(dataset, Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))
     assert_proven(found)

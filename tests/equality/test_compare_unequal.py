@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from pipetune.core.edits import Edit, Insert, Move, ReplaceFunction, Safety, SetArgument, SetOption
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
-from pipetune.equality import generated_inputs
+from pipetune.equality import sample
 from pipetune.equality.compare import compare_datasets
 from tests.equality.comparing import edited, image_draw, node, write_shards
 
@@ -214,7 +214,7 @@ def test_difference_at_the_end_of_the_data_is_found(count: int) -> None:
 @pytest.mark.parametrize("batch", [2, 128])
 def test_function_that_mixes_rows_is_unequal_by_generated_elements(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where batches are small, or larger than all that is generated, none of the 41 is left out."""
-    monkeypatch.setattr(generated_inputs, "_MAX_BYTES", 41 * 6 * 4)
+    monkeypatch.setattr(sample, "_MAX_BYTES", 41 * 6 * 4)
     zeros = Dataset.from_tensor_slices(tf.zeros([260, 6]))
     dataset = zeros.map(lambda x: tf.where(tf.reduce_any(tf.math.is_nan(x)), tf.zeros_like(x), x)).batch(batch)
     found = edited(dataset, Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))

@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Insert, apply_edits
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.measure.caches import filled, with_full_caches
 from pipetune.measure.profiler import profile_input
 from pipetune.pipelines import live

@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from benchmarks import known_costs
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.measure import differencing
 from pipetune.measure.differencing import Cost
 from pipetune.pipelines import live

@@ -29,8 +29,8 @@ from pipetune.core.lockstep import (
     TakeSteps,
     WritePatch,
 )
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult
 from pipetune.measure import lockstep
 from pipetune.measure.runner import TensorFlowRunner

@@ -13,8 +13,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from pipetune.core.measurement import RunFailed
 from pipetune.core.profile import OperatorProfile
-from pipetune.core.results import RunFailed
 from pipetune.measure import profiler
 from pipetune.measure.profiler import Counters, _operator_profiles, complete_counters
 from pipetune.pipelines import live

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.recorded import FakeClock
-from pipetune.core.results import Pause, Window
+from pipetune.core.measurement import Pause, Window
 from pipetune.measure.stall import ROUNDS, Stall, measure_stall
 
 

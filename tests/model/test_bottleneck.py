@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pipetune.core.edits import Insert, apply_edits
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Interval, Pause
 from pipetune.core.profile import Cause, ConsumerProfile, Diagnosis, Verdict
-from pipetune.core.results import Interval, Pause, Scenario
+from pipetune.core.results import Scenario
 from pipetune.core.settings import Settings
 from pipetune.core.storage import FileUse
 from pipetune.model.bottleneck import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.measurement import Interval
 from pipetune.core.profile import ConsumerProfile, Finding, Profile
-from pipetune.core.results import Interval
 from pipetune.lint.consumer_advice import (
     CallGains,
     advise_steps_per_execution,

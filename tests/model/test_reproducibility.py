@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.model.reproducibility import order_of
+from pipetune.rewrites.epoch_constancy import order_of
 from tests.words import pipeline
 
 PREFETCH = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "prefetch")

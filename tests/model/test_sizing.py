@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetune.core.edits import Insert, Plan, apply_edits
+from pipetune.core.measurement import Rate
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.results import Rate, ServiceNeed
+from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DatasetResult
 from pipetune.core.sizing import Origin, QuantityRange, ScalingLimit, Sizing, TrainingJob
 from pipetune.core.storage import FileUse

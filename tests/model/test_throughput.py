@@ -18,14 +18,8 @@ from pipetune.core.machine import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
 from pipetune.core.profile import Profile, with_part_costs
 from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
-from pipetune.model.throughput import (
-    Bound,
-    ThroughputPrediction,
-    find_knee,
-    predict,
-    predict_examples,
-    sequential_segments,
-)
+from pipetune.model.throughput import Bound, ThroughputPrediction, predict, predict_examples, sequential_segments
+from pipetune.search.statistics import find_knee
 from tests.words import DescribedPipeline, parse
 
 MANY = 64.0

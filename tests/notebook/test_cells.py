@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Diagnosis, Finding, Verdict
-from pipetune.core.results import Interval
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Session
 from pipetune.core.settings import Command
 from pipetune.report.patch import diff

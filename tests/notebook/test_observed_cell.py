@@ -27,7 +27,7 @@ from pipetune.capture import loops
 from pipetune.capture.consumption import Consumer, Consumption
 from pipetune.capture.patches import ImportWatcher
 from pipetune.core import file_events, restoration
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.notebook.observed_cell import ObservedCell
 
 WINDOWS = 2

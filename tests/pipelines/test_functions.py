@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines import functions, live
-from pipetune.rewrites.legality import is_stateless
+from pipetune.rewrites.rule import is_stateless
 
 
 def mapped(function: Callable[..., Any], source: Any = None) -> FunctionFacts:

@@ -17,7 +17,7 @@ from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.pipelines import call_sites, live
 from pipetune.rewrites.epoch_constancy import reshuffles_each_epoch
-from pipetune.rewrites.legality import is_stateless
+from pipetune.rewrites.rule import is_stateless
 from tests.pipelines.samples import OPERATORS, Unknown
 
 Dataset = tf.data.Dataset

@@ -21,6 +21,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.core import files
 from pipetune.core.pipeline import SourceLocation
 from pipetune.pipelines import call_sites, live
 
@@ -363,12 +364,12 @@ def test_datasets_created_by_pipetune_are_not_recorded() -> None:
 def test_library_files_are_recognised() -> None:
     import keras
 
-    assert call_sites.is_library(tf.__file__) and call_sites.is_library(keras.__file__)
-    assert call_sites.is_library(call_sites.__file__) and call_sites.is_library(textwrap.__file__)
-    assert call_sites.is_library("<frozen runpy>")
-    assert call_sites.is_library("/opt/another/environment/lib/python3.11/site-packages/tensorflow/__init__.py")
-    assert not call_sites.is_library(__file__) and not call_sites.is_library("<ipython-input-1-abc>")
-    assert not call_sites.is_library("/tmp/__autograph_generated_fileabc.py")
+    assert files.is_library(tf.__file__) and files.is_library(keras.__file__)
+    assert files.is_library(call_sites.__file__) and files.is_library(textwrap.__file__)
+    assert files.is_library("<frozen runpy>")
+    assert files.is_library("/opt/another/environment/lib/python3.11/site-packages/tensorflow/__init__.py")
+    assert not files.is_library(__file__) and not files.is_library("<ipython-input-1-abc>")
+    assert not files.is_library("/tmp/__autograph_generated_fileabc.py")
 
 
 def test_packages_installed_beside_the_users_files_are_libraries(tmp_path, monkeypatch) -> None:
@@ -378,12 +379,12 @@ def test_packages_installed_beside_the_users_files_are_libraries(tmp_path, monke
     (tmp_path / "tensorflow-2.dist-info" / "RECORD").write_text("tensorflow/data/ops.py,,\n../bin/tool,,\n")
     (tmp_path / "six-1.dist-info" / "top_level.txt").write_text("six\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    call_sites._library_paths.cache_clear()
+    files._library_paths.cache_clear()
     try:
-        assert call_sites.is_library(str(tmp_path / "tensorflow" / "data" / "ops.py"))
-        assert call_sites.is_library(str(tmp_path / "six.py"))
-        assert not call_sites.is_library(str(tmp_path / "mine" / "data.py"))
-        assert not call_sites.is_library(str(tmp_path / "train.py"))
-        assert not call_sites.is_library(str(tmp_path.parent / "train.py"))
+        assert files.is_library(str(tmp_path / "tensorflow" / "data" / "ops.py"))
+        assert files.is_library(str(tmp_path / "six.py"))
+        assert not files.is_library(str(tmp_path / "mine" / "data.py"))
+        assert not files.is_library(str(tmp_path / "train.py"))
+        assert not files.is_library(str(tmp_path.parent / "train.py"))
     finally:
-        call_sites._library_paths.cache_clear()
+        files._library_paths.cache_clear()

@@ -10,9 +10,10 @@ from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, W
 from pipetune.core.edits import Consent, Insert, NoProposal, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import Interval, Rate, StepSeries
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, SourceLocation
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
-from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
+from pipetune.core.results import Comparison, EqualityCheck, Outcome, Trial
 from pipetune.core.session import (
     Candidate,
     DatasetResult,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune.core.results import DatasetCost, Drift, Interval, RunDynamics
+from pipetune.core.measurement import Interval
+from pipetune.core.results import DatasetCost, Drift, RunDynamics
 from pipetune.report.blocks import Facts, Series
 from pipetune.report.step_times import epochs_sentence
 from tests.report import sessions as samples

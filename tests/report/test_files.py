@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.core.session import Session
 from pipetune.core.session_file import redact
 from pipetune.core.storage import FileUse, PageCacheResidency, Sweep, SweepLevel, SweepReader

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Rate
 from pipetune.core.profile import Finding
-from pipetune.core.results import Rate
 from pipetune.core.summary import summary
+from pipetune.report.exports import COLUMNS, to_frame
 from pipetune.report.render import FORMATS, render, render_text
-from pipetune.report.tabular import COLUMNS, to_frame
 from pipetune.report.words import block, code, escape
 from tests.report import sessions as samples
 from tests.report.reading import summary_line, summary_text, with_main, with_part
@@ -143,7 +143,7 @@ def test_render_says_what_is_wrong(tmp_path):
 def test_the_terminal_loads_neither_pandas_nor_matplotlib_nor_jinja():
     program = (
         "import sys\n"
-        "from pipetune.report import progress, render, tabular, terminal\n"
+        "from pipetune.report import console, exports, render, terminal\n"
         "heavy = {'pandas', 'matplotlib', 'jinja2', 'tensorflow', 'libcst'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -9,10 +9,11 @@ import pytest
 
 from pipetune.core.edits import Consent, Insert, Plan, Safety
 from pipetune.core.machine import CpuLoad
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
-from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome
-from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session, TrainingResult
+from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Outcome, RejectionReason
+from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session, TrainingResult
 from pipetune.core.session_file import redact
 from pipetune.core.settings import Command
 from pipetune.report.answer import headline

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.distribution import InputSkew, WorkerInput
+from pipetune.core.measurement import Interval
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.results import Interval
 from pipetune.report.blocks import Bars
 from pipetune.report.step_times import step_bars, step_times
 from tests.report import sessions as samples

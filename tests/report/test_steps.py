@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import StepSeries
+from pipetune.core.measurement import StepSeries
 from pipetune.report.blocks import Series
+from pipetune.report.exports import trace
 from pipetune.report.html import html
-from pipetune.report.trace import trace
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, sentences, with_main
 

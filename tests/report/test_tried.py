@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
 from pipetune.core.functions import FunctionSplit, SplitPosition
-from pipetune.core.results import Interval, Outcome, Trial
-from pipetune.core.session import Rejection, RejectionReason
+from pipetune.core.measurement import Interval
+from pipetune.core.results import Outcome, RejectionReason, Trial
+from pipetune.core.session import Rejection
 from pipetune.report.blocks import Forest, ratio_axis
 from pipetune.report.html import environment, html
 from pipetune.report.tried import far_out, outlier_sentence

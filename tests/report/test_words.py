@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.report import words
 from pipetune.report.words import interval
 

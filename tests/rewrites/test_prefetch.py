@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pipetune.core.edits import SetArgument, apply_edits, needs_comparison
+from pipetune.core.measurement import Pause
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
-from pipetune.core.results import Pause
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 from tests.rewrites.tables import Row, first, outlines, proposal_test, silent_test, with_profile

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.map_and_batch_fusion import is_fused
 from pipetune.rewrites.parallel_reads import effective_cycle_length
-from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.rule import RuleContext, tensorflow_parallelizes
 from tests.rules import context
 
 pytestmark = pytest.mark.tensorflow

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.recorded import FakeClock, FakeRunner, Noise, rewrite
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.results import Prediction, RunFailed, Trial
-from pipetune.core.session import RejectionReason
+from pipetune.core.measurement import RunFailed
+from pipetune.core.results import Prediction, RejectionReason, Trial
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.evidence import Expected

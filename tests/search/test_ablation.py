@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.recorded import FakeRunner, Noise
-from pipetune.core.results import Interval
+from pipetune.core.measurement import Interval
 from pipetune.search.search import FEWEST_ROUNDS, MOST_ROUNDS, ablate
 from pipetune.search.state import SearchState
 from tests.search.scenes import Scene, names, quiet, rewrites, runner, shared

@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.recorded import FakeRunner, rewrite
 from pipetune.core.edits import Plan
-from pipetune.core.results import Interval, Outcome, RunFailed, Trial, Window
+from pipetune.core.measurement import Interval, RunFailed, Window
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.settings import Settings
 from pipetune.search.confirmation import LOOKS, Confirmation, confirm
 from tests.search.scenes import BASELINES, quiet, rough, runner, shared

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.recorded import FakeRunner, Noise, rewrite
 from pipetune.core.edits import Plan
-from pipetune.core.results import Outcome, OutOfBudget, Trial, Window
+from pipetune.core.measurement import OutOfBudget, Window
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.meter import Meter
 from pipetune.search.race import Arm, decide, race

@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.accuracy.simulated_sessions import SCENES, SessionDesign, simulate_session
 from pipetune.core.edits import Consent, Plan
-from pipetune.core.results import Interval, Prediction
+from pipetune.core.measurement import Interval
+from pipetune.core.results import Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
 from pipetune.search import evidence as known_of
 from pipetune.search.composing import Composer

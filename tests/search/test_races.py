@@ -9,9 +9,10 @@ import pytest
 
 from benchmarks.recorded import FakeRunner, Noise, rewrite
 from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.core.measurement import Interval, Window
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Interval, Outcome, Prediction, Trial, Window
-from pipetune.core.session import LIKELY_FROM, Candidate, RejectionReason
+from pipetune.core.results import Outcome, Prediction, RejectionReason, Trial
+from pipetune.core.session import LIKELY_FROM, Candidate
 from pipetune.core.time_plan import Part
 from pipetune.search.candidates import next_race, not_run, open_plans
 from pipetune.search.evidence import ShortWindow

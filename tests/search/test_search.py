@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.recorded import Noise, rewrite
 from pipetune.core.edits import Consent, Insert, Plan, Remove, Rewrite, Safety
+from pipetune.core.measurement import Pause, RunFailed
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Comparison, EqualityCheck, Outcome, Pause, RunFailed
-from pipetune.core.session import RejectionReason
+from pipetune.core.results import Comparison, EqualityCheck, Outcome, RejectionReason
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of

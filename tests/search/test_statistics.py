@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pipetune.core.results import Window
+from pipetune.core.measurement import Window
 from pipetune.search.meter import undisturbed
 from pipetune.search.statistics import expected_interval, holm, lag_one, p_value, ratio_interval
 

@@ -18,10 +18,11 @@ from pipetune import probes
 from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits, needs_comparison
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import GRAPH_EDITS
+from pipetune.core.measurement import RunFailed
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
-from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, EqualityCheck, RunFailed, TunedValue
+from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, EqualityCheck, TunedValue
 from pipetune.equality.compare import compare
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.replay import replay

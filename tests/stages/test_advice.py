@@ -16,8 +16,8 @@ from pipetune.capture.coordinator_consumer import CoordinatorConsumer, Scheduled
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.distribution import FIT
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.measurement import Window
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
-from pipetune.core.results import Window
 from pipetune.core.time_plan import TimePlan
 from pipetune.pipelines import call_sites
 from pipetune.stages import advice

@@ -15,8 +15,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from benchmarks.accuracy.bottleneck import delay_elements
 from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.measurement import Interval, RunFailed, StepSeries
 from pipetune.core.profile import ConsumerProfile, Profile
-from pipetune.core.results import Drift, Interval, Outcome, RunDynamics, RunFailed, StepSeries, Trial
+from pipetune.core.results import Drift, Outcome, RunDynamics, Trial
 from pipetune.core.session import Session
 from pipetune.core.time_plan import Measurement, Part, TimePlan
 from pipetune.measure import epochs

@@ -14,9 +14,10 @@ pytestmark = pytest.mark.tensorflow
 
 from benchmarks.recorded import rewrite
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.measurement import Interval, Rate, RunFailed
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Stage
-from pipetune.core.results import Comparison, EqualityCheck, Interval, Prediction, Rate, RunFailed
+from pipetune.core.results import Comparison, EqualityCheck, Prediction
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext

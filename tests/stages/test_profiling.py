@@ -15,8 +15,8 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import LoopReadings, WayOut
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
+from pipetune.core.measurement import Interval
 from pipetune.core.profile import ConsumerProfile, CostSource, Profile
-from pipetune.core.results import Interval
 from pipetune.measure.differencing import Cost, DifferencingResult
 from pipetune.measure.stall import Stall
 from pipetune.pipelines import call_sites

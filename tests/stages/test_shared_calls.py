@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.capture.consumption import Consumption
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
+from pipetune.core.measurement import Interval, Window
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
+from pipetune.core.results import Comparison, EqualityCheck
 from pipetune.core.session import Candidate
 from pipetune.core.time_plan import TimePlan
 from pipetune.measure.runner import TensorFlowRunner

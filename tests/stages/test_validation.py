@@ -16,10 +16,11 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import DATASET, InputDistribution
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Profile
-from pipetune.core.results import DatasetCost, Interval, Outcome, Trial
-from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session
+from pipetune.core.results import DatasetCost, Outcome, RejectionReason, Trial
+from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
 from pipetune.core.settings import Command, Settings
 from pipetune.measure.caches import with_full_caches
 from pipetune.source.emit import Emission

@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipetune.core import lockstep, messages
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, StepReply
+from pipetune.core.measurement import Window
 from pipetune.core.messages import Mode, read_job
-from pipetune.core.results import Outcome, Trial, Window
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
 from pipetune.core.settings import Command

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.recorded import FakeClock
 from pipetune.core.edits import Plan, Rewrite, Safety
-from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.measurement import Interval
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import PatchResult, Session, SessionOutcome, outcome_of
 from pipetune.search.confirmation import Confirmation
 from pipetune.search.statistics import ratio_interval

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.fit_consumer import FitConsumer
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.timing import windows
 from tests.timing.asynchronous import Device, InventedClock
 

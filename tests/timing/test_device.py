@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture import loop_consumer
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.core.results import RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.measure import epochs, machine, runner
 from pipetune.pipelines import live, replay
 from pipetune.stages.emission import expected_digests

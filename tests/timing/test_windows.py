@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune import tensorflow_private
-from pipetune.core.results import Pause, RunFailed, Window
+from pipetune.core.measurement import Pause, RunFailed, Window
 from pipetune.timing import windows
 
 Dataset = tf.data.Dataset

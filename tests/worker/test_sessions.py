@@ -10,10 +10,10 @@ import pytest
 
 from pipetune.core import session_file
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Interval
 from pipetune.core.messages import Job, LogLine, MessageWriter, Mode, VerdictKnown, from_line
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Finding, Verdict
-from pipetune.core.results import Interval
 from pipetune.worker.dispatch import PipeListener
 from pipetune.worker.study import resumed_session
 from tests.core.sessions import MACHINE, session

@@ -34,8 +34,8 @@ from pipetune.core.edits import (
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionSplit, FunctionVariant, SplitPosition
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply
+from pipetune.core.measurement import Window
 from pipetune.core.messages import Job, MessageWriter, Mode
-from pipetune.core.results import Window
 from pipetune.core.session import DatasetResult, PatchResult
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live

@@ -31,8 +31,8 @@ import tensorflow as tf
 
 from pipetune.core.distribution import Definition, FunctionSource, string_literal
 from pipetune.core.errors import CannotExpress
+from pipetune.core.files import is_library
 from pipetune.core.pipeline import Node
-from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import definitions_of, first_line
 
 LONGEST = 2_000  # characters of one literal, at most
@@ -336,7 +336,7 @@ def _changed(value: Any, names: frozenset[str], seen: set[Any]) -> Iterator[str]
         yield value.__name__
     if module == _MAIN or (file, owner, names) in seen or not os.path.isfile(file):
         return
-    if call_sites.is_library(file) and (seen or not isinstance(value, FunctionType)):
+    if is_library(file) and (seen or not isinstance(value, FunctionType)):
         return
     seen.add((file, owner, names))
     literals = _assigned_literals(file, owner)

@@ -15,8 +15,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.operators import DIVIDED_DOWNSTREAM, FLATTENING, READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.module import function_of
-from pipetune.distributed.emit.remote import clause, place
-from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
+from pipetune.distributed.emit.sharding import BATCHES, Sharding, clause, place, sharding, undivided
 from pipetune.distributed.emit.statements import Body, OperatorWriter, Wording
 
 _TAKES_APART = FLATTENING | READERS

@@ -12,10 +12,9 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.distribution import ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.measurement import joined
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import joined
-from pipetune.distributed.emit.remote import place
-from pipetune.distributed.emit.sharding import BATCHES, below_batch
+from pipetune.distributed.emit.sharding import BATCHES, below_batch, place
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
 from pipetune.distributed.verify.emitted import fitting_batch_size

@@ -16,7 +16,7 @@ from benchmarks.accuracy.overhead import Overhead, claims, measure_cost
 from benchmarks.accuracy.sharing import SharingRow
 from benchmarks.recorded import rewrite
 from pipetune.core.edits import Plan
-from pipetune.core.results import Interval, RunFailed
+from pipetune.core.measurement import Interval, RunFailed
 from pipetune.model.throughput import predict
 from pipetune.pipelines import live
 from pipetune.search.composing import Composer

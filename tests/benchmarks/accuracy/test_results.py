@@ -22,8 +22,8 @@ from benchmarks.figures import load, save
 from benchmarks.resumable import ResumableResults
 from pipetune.core.codec import decode
 from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Interval
 from pipetune.core.messages import FigureMeasured, LogLine, WorkerFinished
-from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
 from tests.benchmarks.fake_process import FakeBench
 from tests.benchmarks.jobs import messages_of

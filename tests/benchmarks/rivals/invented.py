@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.rivals import workloads
 from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, CacheUse, WorkloadResult
-from pipetune.core.results import Interval, Rate
+from pipetune.core.measurement import Interval, Rate
 from tests.core.sessions import MACHINE
 
 

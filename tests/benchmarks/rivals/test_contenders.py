@@ -17,7 +17,7 @@ from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
 from benchmarks.rivals.rounds import Length, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.rewrites import baselines
 from pipetune.rewrites.rule import RuleContext

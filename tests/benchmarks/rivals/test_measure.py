@@ -16,8 +16,8 @@ from benchmarks.rivals.results import PIPETUNE, CacheUse, WorkloadResult
 from benchmarks.rivals.workloads import Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.machine import Machine
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, WorkerFinished
-from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
 from tests.benchmarks.jobs import messages_of
 from tests.benchmarks.rivals.invented import examples, interval, result

@@ -21,9 +21,9 @@ from benchmarks.rivals.rounds import Length
 from benchmarks.rivals.workloads import Workload, find_workloads
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError, PlanMismatch
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Job, Mode
 from pipetune.core.plan_file import PlanFile, save_plan
-from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
 from pipetune.pipelines import live
 

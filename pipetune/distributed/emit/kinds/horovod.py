@@ -13,8 +13,7 @@ from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import division_notes, function_of, module_text, prepared
-from pipetune.distributed.emit.remote import is_endless
-from pipetune.distributed.emit.sharding import Sharding, sharding
+from pipetune.distributed.emit.sharding import Sharding, is_endless, sharding
 from pipetune.distributed.emit.statements import Body, Wording
 
 _BATCHES = "a batch has as many rows as the script's, on every rank: a step of all ranks takes size times as many"

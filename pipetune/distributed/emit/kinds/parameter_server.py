@@ -23,8 +23,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import function_of, module_text, prepared
-from pipetune.distributed.emit.remote import is_endless, place, refuse_python, shared_storage
-from pipetune.distributed.emit.sharding import undivided
+from pipetune.distributed.emit.sharding import is_endless, place, refuse_python, shared_storage, undivided
 from pipetune.distributed.emit.statements import REPLICAS, Body, Wording
 
 _SEED = "worker_seed()"

@@ -24,8 +24,7 @@ from pipetune.core.results import ServiceNeed
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import function_of, module_text, prepared
-from pipetune.distributed.emit.remote import is_endless, refuse_python, shared_storage
-from pipetune.distributed.emit.sharding import sharding, undivided
+from pipetune.distributed.emit.sharding import is_endless, refuse_python, sharding, shared_storage, undivided
 from pipetune.distributed.emit.statements import Body, Wording, number
 from pipetune.model.sizing import recommendation
 

@@ -13,9 +13,8 @@ from pipetune.core.edits import SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.remote import local_files, place, refuse_all, refuse_python
 from pipetune.distributed.emit.replicas import emit_for_replicas
-from pipetune.distributed.emit.sharding import undivided
+from pipetune.distributed.emit.sharding import local_files, place, refuse_all, refuse_python, undivided
 
 _IN_BFLOAT16 = Definition(
     "in_bfloat16",
