@@ -17,13 +17,13 @@ REPLAYS, RECORDER = "PIPETUNE_TESTS_REPLAYS", "PIPETUNE_TESTS_RECORDER"
 """Environment variables with the file of answers, or with the socket to send them to."""
 
 FUNCTIONS = {
+    "measure.caches": ("seconds_per_element",),
     "measure.differencing": ("measure_costs",),
     "measure.epochs": ("measure_transfer", "measure_next", "run_epochs", "first_seconds", "measure_overheads"),
     "measure.files": ("residency", "sweep_files", "compare"),
     "measure.machine": ("read_machine", "reset_peak_rss", "peak_rss_bytes", "rss_bytes", "detect_resources"),
     "measure.memory": ("sample_memory", "measure_padding"),
     "measure.profiler": ("profile_input",),
-    "measure.shuffles": ("seconds_per_element",),
     "measure.source_reads": ("observe", "sweep_source"),
     "measure.variant_costs": ("measure_batch_costs", "measure_shares"),
     "timing.windows": ("input_window",),

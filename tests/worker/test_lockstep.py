@@ -25,7 +25,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, Mode
 from pipetune.core.settings import Settings
 from pipetune.pipelines import live
-from pipetune.worker import lockstep
+from pipetune.worker import lockstep, study
 
 IN_STEP = InputDistribution("MultiWorkerMirroredStrategy", 2, DATASET, workers=2)
 
@@ -50,7 +50,7 @@ def consumed(facts: InputDistribution | None) -> Consumption:
 
 def consumer_of(consumer: Consumer, *, difference: str = "", facts: InputDistribution | None = IN_STEP) -> Consumer:
     use = consumed(facts)
-    return lockstep.consumer_of(team(difference), use, live.read(use.dataset), consumer)
+    return study.consumer_of(team(difference), use, live.read(use.dataset), consumer)
 
 
 @pytest.mark.parametrize(("facts", "how"), [
@@ -59,24 +59,24 @@ def consumer_of(consumer: Consumer, *, difference: str = "", facts: InputDistrib
 ])  # fmt: skip
 def test_script_that_trains_in_one_process_is_rejected(facts: InputDistribution | None, how: str) -> None:
     with pytest.raises(PipetuneError, match="2 workers were started, but the script does not train in") as caught:
-        lockstep.require_team(LockstepRole(0, 2), team(), consumed(facts))
+        study.require_team(LockstepRole(0, 2), team(), consumed(facts))
     assert caught.value.message.endswith(how)
     assert (caught.value.exit_code, "MultiWorkerMirroredStrategy" in caught.value.hint) == (2, True)
 
 
 @pytest.mark.parametrize("facts", [None, InputDistribution("MirroredStrategy", 2, DATASET)])
 def test_script_with_one_process_is_measured_alone_on_existing_cluster(facts: InputDistribution | None) -> None:
-    lockstep.require_team(LockstepRole(0, 2, existing_cluster=True), team(), consumed(facts))
+    study.require_team(LockstepRole(0, 2, existing_cluster=True), team(), consumed(facts))
     loop = LoopConsumer()
     assert consumer_of(loop, facts=facts) is loop
     assert consumer_of(loop, facts=facts, difference="worker 1 has 3 operators") is loop, "each has a step of its own"
 
 
 def test_multi_worker_script_is_accepted_and_parameter_server_script_is_rejected_with_hint() -> None:
-    lockstep.require_team(LockstepRole(0, 2), team(), consumed(IN_STEP))
+    study.require_team(LockstepRole(0, 2), team(), consumed(IN_STEP))
     by_coordinator = consumed(InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 2))
     with pytest.raises(PipetuneError, match="trains under ParameterServerStrategy, with a coordinator") as caught:
-        lockstep.require_team(LockstepRole(0, 2), team(), by_coordinator)
+        study.require_team(LockstepRole(0, 2), team(), by_coordinator)
     assert "Add --parameter-servers 1" in caught.value.hint
 
 
