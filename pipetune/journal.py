@@ -10,7 +10,7 @@ from typing import Any
 
 from pipetune.core.edits import Plan
 from pipetune.core.measurement import Interval
-from pipetune.core.profile import Diagnosis, Finding
+from pipetune.core.profile import Diagnosis, Finding, Verdict
 from pipetune.core.results import Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.time_plan import TimePlan
@@ -127,8 +127,8 @@ class Journal:
         self._listener.verdict(diagnosis, self.session.findings)
 
     def report_bottleneck(self, diagnosis: Diagnosis) -> None:
-        """Reports the bottleneck of the input; call it once costs are final, because it might change before."""
-        if diagnosis.bottleneck_sentence:
+        """Reports the bottleneck of an input that may hold training back; call it once costs are final."""
+        if diagnosis.bottleneck_sentence and diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
             self._listener.bottleneck(diagnosis.bottleneck_sentence)
 
     def notify(self, event: str, /, **details: Any) -> None:

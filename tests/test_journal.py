@@ -7,6 +7,7 @@ import pytest
 from pipetune.core.edits import Plan
 from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Command, Settings
@@ -25,6 +26,9 @@ class Heard(Listener):
 
     def saved(self, session: Session) -> None:
         self.events.append(("saved", session))
+
+    def bottleneck(self, sentence: str) -> None:
+        self.events.append(("bottleneck", sentence))
 
     def trial_started(self, key: str) -> None:
         self.events.append(("started", key))
@@ -61,6 +65,13 @@ def test_second_dataset_can_be_selected() -> None:
     kept.update_dataset(consumer="alone")
     assert not kept.studies_training
     assert [result.consumer for result in kept.session.datasets] == ["", "alone"]
+
+
+@pytest.mark.parametrize(("verdict", "heard"), [(Verdict.INPUT_BOUND, ["map is slow."]), (Verdict.NOT_INPUT_BOUND, [])])
+def test_bottleneck_is_told_unless_the_input_holds_nothing_back(verdict: Verdict, heard: list[str]) -> None:
+    kept, listener = journal()
+    kept.report_bottleneck(Diagnosis(verdict, "", bottleneck_sentence="map is slow."))
+    assert [said for event, said in listener.events if event == "bottleneck"] == heard
 
 
 def test_trial_is_announced_ended_and_stored() -> None:

@@ -148,7 +148,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
                 if script.training_use is not None:
                     script.training_use.readings.add(self._pipetune_reading)
                 return element
-            if alike:  # a loop may read several datasets of one call in turn
+            if alike and self._pipetune_use.role != "validation":  # a loop may read several of one call
                 script.reads_streams_alike = True
         element = self._take()
         self._pipetune_use.elements += 1

@@ -17,9 +17,9 @@ from pipetune.core.profile import Profile
 _COUNTED_ALIKE = frozenset({"BatchDatasetV2", "PaddedBatchDatasetV2", "ParallelBatchDataset", "ZipDataset"})
 """Operators within a function whose number of elements depends on the number they get alone."""
 
-_EXPANDING = frozenset({"flat_map", "unbatch"})
-"""Operators that make any number of elements of one, and end with one before they take the next. (Those of `interleave`
-overlap: what the profile has seen of them is incomplete.)"""
+_COUNTED_BY_MEAN = frozenset({"flat_map", "unbatch", "group_by_window"})
+"""Operators that make any number of elements of one, and end with one before they take the next, or one of many, as
+`bucket_by_sequence_length`. (Those of `interleave` overlap: what the profile has seen of them is incomplete.)"""
 
 _ENOUGH_FOR_A_MEAN = 30
 """So many elements show how many others become of one. By judgement: where each becomes 1 to 20, the mean of 30 is off
@@ -71,7 +71,7 @@ def _from_upstream(pipeline: Pipeline, profile: Profile | None, node_id: str) ->
     if known is not None or len(node.inputs) != 1:
         return known
     above = _from_upstream(pipeline, profile, node.inputs[0])
-    if above is not None and above != INFINITE and node.op in _EXPANDING:
+    if above is not None and above != INFINITE and node.op in _COUNTED_BY_MEAN:
         return _measured_count(pipeline, profile, node, above)
     return None if above is None else _output_count(node, above)
 
@@ -81,7 +81,8 @@ def _measured_count(pipeline: Pipeline, profile: Profile | None, node: Node, abo
     measured = profile.operator(node.id) if profile is not None else None
     if measured is None or not measured.ratio:
         return None
-    enough = _only_batches_windows(pipeline, node) or (measured.elements or 0) * measured.ratio >= _ENOUGH_FOR_A_MEAN
+    seen = (measured.elements or 0) * min(1.0, measured.ratio)  # outputs, or inputs where these are fewer
+    enough = _only_batches_windows(pipeline, node) or seen >= _ENOUGH_FOR_A_MEAN
     return math.ceil(above / measured.ratio) if enough else None
 
 

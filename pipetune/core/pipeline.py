@@ -148,6 +148,7 @@ class Node:
     shared: int = 1  # number of datasets this call site created in the run; above 1 it is shared
     calls: tuple[SourceLocation, ...] = ()  # call stack of the script at the call site, innermost first
     other_calls: tuple[tuple[SourceLocation, ...], ...] = ()  # call stacks when the site created its other datasets
+    seeds_drawn: int | None = None  # seeds that the script had drawn once it was made; None: not known
     spec: str = ""  # element_spec, as text; `element_spec` answers questions about it
     cardinality: int = UNKNOWN  # elements; -1 infinite, -2 unknown
     element_bytes: float | None = None  # static size of one element, if the spec determines it

@@ -311,8 +311,8 @@ class Diagnosis:
     cause_node: str | None = None  # the responsible operator; None if there is none
 
 
-VALIDATION_INPUT = "validation-input"
-"""Code of the finding that the input of validation takes much of an epoch."""
+VALIDATION_INPUT, EPOCH_PAUSE = "validation-input", "epoch-pause"
+"""Codes of the findings that a patch may settle: validation takes much of an epoch, and the start of one takes long."""
 
 
 @dataclass(frozen=True)

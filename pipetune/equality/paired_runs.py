@@ -129,10 +129,30 @@ class PairedRuns:
     @property
     def serves_all(self) -> bool:
         """Whether the sample is all of the data."""
-        return bool(self.recordings) and all(
+        whole = bool(self.recordings) and not self._cut_points
+        return whole and all(
             one.complete and len(one) <= self.sample_size and self._with_last_batch(len(one)) == len(one)
             for one in self.recordings.values()
         )
+
+    @property
+    def _cut_points(self) -> list[str]:
+        """Ids of the operators after which the data is cut.
+
+        Where whole epochs must have the same elements in any order, only what a single element becomes, such as the
+        records of one file, may be cut: its first ones are the same in every epoch.
+        """
+        points = sharing.cut_points(*self.sides, self.recordings)
+        if not self.whole_epochs:
+            return points
+        if len(self.recordings) != 1:
+            return []
+        ((name, recording),) = self.recordings.items()
+        if min(len(recording), self.sample_size) > 1:
+            return []
+        in_order = sharing.shared_operators(*self.sides).intersection(sharing.expanded_without_draws(*self.sides))
+        first = sharing.expanding_downstream(self.sides[0].pipeline, name)[:1]
+        return [node.id for node in first if node.id in points and node.id in in_order]
 
     @property
     def infinite_repeat_count(self) -> int:
@@ -425,8 +445,7 @@ class PairedRuns:
             {name: sharing.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
         )
         cut = self.copy_count if copies else self.count
-        points = [] if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings)
-        cuts = {name: cut * sharing.draws_per_element(self.sides[0].pipeline, name) for name in points}
+        cuts = {name: cut * sharing.draws_per_element(self.sides[0].pipeline, name) for name in self._cut_points}
         numbers, rows = self._gathered_rows(copies=copies)
         one, other = ({node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in self.sides)
         try:

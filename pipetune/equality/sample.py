@@ -55,9 +55,9 @@ def elements_needed(
         filtered: id of a filter -> elements it takes per element it passes on; it passes on all where that is unknown.
     """
     names = [name for name in names if name in pipeline]
-    required = _required_elements(
-        source, pipeline, {pipeline.output.id: full_batches + 1 if batch_sizes(pipeline) else minimum}, filtered or {}
-    )
+    batches = batch_sizes(pipeline) or any(node.op == "group_by_window" for node in pipeline)
+    ends = {pipeline.output.id: full_batches + 1 if batches else minimum}
+    required = _required_elements(source, pipeline, ends, filtered or {})
     minimum = max([minimum, *(elements_for_two_windows(source, pipeline, name) for name in names)])
     rows_in_memory = names and all(pipeline[name].op == "from_tensor_slices" for name in names)
     most = max(minimum, _MAX_ROWS if rows_in_memory else _MAX_ELEMENTS)
@@ -93,7 +93,8 @@ def _elements_consumed(node: Node, count: int, source: live.LivePipeline) -> int
             size, shift, stride = (positive_argument(node, name) for name in ("size", "shift", "stride"))
             return (count - 1) * shift + (size - 1) * stride + 1
         case "group_by_window":
-            return count * (group_size(source.datasets.get(node.id)) or 1)
+            sizes = group_sizes(source.datasets.get(node.id))
+            return sum(sizes) - len(sizes) + (count - 1) * max(sizes) + 1  # all others nearly full
         case "skip":
             return count + positive_argument(node, "count")
         case "take":
@@ -103,11 +104,19 @@ def _elements_consumed(node: Node, count: int, source: live.LivePipeline) -> int
     return count
 
 
-def group_size(dataset: Any) -> int | None:
-    """Returns the window size of a live `group_by_window`; None if it depends on the key."""
+def group_sizes(dataset: Any) -> list[int]:
+    """Returns the window sizes of a live `group_by_window`: [1] if they are unknown.
+
+    There are several where the key chooses one of several constants, as in `bucket_by_sequence_length`.
+    """
     function = getattr(dataset, "_window_size_func", None)
-    value = tf.get_static_value(function.function.graph.outputs[0]) if function is not None else None
-    return None if value is None else int(value)
+    if function is None:
+        return [1]
+    size = function.function.graph.outputs[0]
+    while size.op.type == "Identity":
+        size = size.op.inputs[0]
+    value = tf.get_static_value(size.op.inputs[0] if size.op.type == "StridedSlice" else size)
+    return [1] if value is None else np.ravel(value).tolist()
 
 
 def batch_sizes(nodes: Iterable[Node]) -> list[int]:

@@ -8,14 +8,17 @@ import dis
 import functools
 import linecache
 import os
+import random
 import sys
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
+
+import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.files import is_library
@@ -56,6 +59,7 @@ def called_by_library() -> bool:
 
 _SITE = "_pipetune_site"
 _PATH = "_pipetune_path"
+_SEEDS = "_pipetune_seeds"
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,37 @@ def datasets_of(tensors: Iterable[Any], *, recorded: bool = False) -> list[Any]:
 def call_sites() -> list[SourceLocation]:
     """Returns the source spans of all calls that created datasets, without duplicates."""
     return list(dict.fromkeys(_span(found) for found, _ in _calls))
+
+
+@dataclass
+class _SeedCount:
+    """Counts the seeds that were drawn after `tf.random.set_seed`, by how far their generator went in between."""
+
+    count: int = 0
+    generator: Any = None  # as it was last seen
+    state: random.Random = field(default_factory=random.Random)
+
+    def update(self) -> int:
+        """Returns the number of seeds drawn so far; where there were several since the last time, it counts two."""
+        generator, new = tensorflow_private.op_seed_generator(), 0
+        if generator is None:
+            return self.count
+        if generator is not self.generator:
+            self.generator, new = generator, 2  # it starts anew
+        while new < 2 and self.state.getstate() != generator.getstate():
+            self.state.randint(0, 2**31 - 1)  # as TensorFlow draws one
+            new += 1
+        self.state.setstate(generator.getstate())
+        self.count += new
+        return self.count
+
+
+_seeds = _SeedCount()
+
+
+def seeds_drawn(dataset: Any) -> int | None:
+    """Returns the number of seeds that the script had drawn once `dataset` was made; None if that is not known."""
+    return getattr(dataset, _SEEDS, None)
 
 
 def path_of(dataset: Any) -> CallPath:
@@ -325,6 +360,8 @@ def _record(dataset: Any) -> None:
         found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method, library)
     object.__setattr__(dataset, _SITE, found)
     _live_datasets.add(dataset)
+    if tf.executing_eagerly():
+        object.__setattr__(dataset, _SEEDS, _seeds.update())
     path = path_from(frame)
     object.__setattr__(dataset, _PATH, path)
     paths = _calls.setdefault((found, type(dataset).__name__), Counter())

@@ -283,6 +283,7 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
         shared=call_sites.datasets_at_call(dataset),
         calls=call_sites.enclosing_calls(dataset),
         other_calls=call_sites.other_enclosing_calls(dataset),
+        seeds_drawn=call_sites.seeds_drawn(dataset),
         spec=str(dataset.element_spec),
         cardinality=int(dataset.cardinality()) if tf.executing_eagerly() else -2,
         element_bytes=element_bytes(dataset.element_spec),

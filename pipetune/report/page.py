@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipetune.core.profile import VALIDATION_INPUT, Finding
+from pipetune.core.profile import EPOCH_PAUSE, VALIDATION_INPUT, Finding
 from pipetune.core.session import DatasetResult, Session, SessionOutcome, outcome_of
 from pipetune.report import words
 from pipetune.report.answer import answer, busy_sentence, headline
@@ -64,9 +64,15 @@ def _title(session: Session) -> str:
 
 
 def _warnings(session: Session) -> list[Finding]:
-    """What is wrong in the script today, except what the patch changes for validation: the headline says that."""
-    patched = session.validation is not None and session.validation.input_speedup is not None
-    return [one for one in session.findings if not (patched and one.code == VALIDATION_INPUT)]
+    """What is wrong in the script today, except what the patch changes: validation, and how long an epoch begins."""
+    changed = set[str]()
+    if session.validation is not None and session.validation.input_speedup is not None:
+        changed.add(VALIDATION_INPUT)
+    rates = session.main_dataset.rates if session.main_dataset is not None and session.plan is not None else {}
+    before, after = (rates[name].first_batch_seconds if name in rates else None for name in ("defaults", "tuned"))
+    if before and after and after < before / 4:  # by judgement: a shuffle behind a cache is full at once
+        changed.add(EPOCH_PAUSE)
+    return [one for one in session.findings if one.code not in changed]
 
 
 def _notices(findings: Sequence[Finding], places: Places) -> Iterator[Notice]:

@@ -180,9 +180,10 @@ def comparison_of(result: DatasetResult) -> Comparison | None:
 
 
 def compared_extent(result: DatasetResult, comparison: Comparison) -> str:
-    """How much was compared: "384 batches over 3 epochs"."""
+    """How much was compared: "384 batches over 3 epochs"; of batches in another order, single rows are."""
     regrouping = [facts for node in result.pipeline if (facts := operator_facts(node.op)).batches]
-    noun = "batch" if regrouping and regrouping[-1].makes_batches else "element"
+    of_batches = "row" if comparison.safety is Safety.REORDERS else "batch"
+    noun = of_batches if regrouping and regrouping[-1].makes_batches else "element"
     return f"{words.count(comparison.elements, noun)} over {words.count(comparison.epochs, 'epoch')}"
 
 

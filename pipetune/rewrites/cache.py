@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
+from pipetune.core.edits import Consent, Insert, NoProposal, Remove, Rewrite, Safety, SetArgument
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
@@ -17,6 +17,7 @@ from pipetune.rewrites.cache_places import (
     cache_group,
     describe_file_saving,
     describe_memory_saving,
+    epochs_read,
     move_after,
     price_position,
     saves_more,
@@ -27,11 +28,10 @@ from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
     ends_early,
+    losing_variation,
     own_constancy,
-    repeats_endlessly,
     shuffles_all,
     stops_early,
-    variation_lost_in_fixed_order,
 )
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
 from pipetune.rewrites.rule import (
@@ -208,6 +208,36 @@ def suggest_caching_sources(context: RuleContext) -> Iterator[Finding]:
             )
 
 
+def suggest_larger_shuffle(context: RuleContext) -> Iterator[Finding]:
+    """Yields what a cache would save if a shuffle held all elements, where it is refused as a batch drops some.
+
+    With the order that `list_files` drew in the first epoch, for example, later epochs would drop nearly the same.
+    """
+    for node in context.pipeline if not context.partial_read else ():
+        elements = element_count(context, node.id)
+        if node.op != "shuffle" or elements is None or elements < 0 or shuffles_all(context, node):
+            continue
+        larger = SetArgument(node.id, "buffer_size", elements).apply(context.pipeline)
+        place = best_position(replace(context, pipeline=larger))
+        if place is None or place.never_pays or place.size_bytes > available_cache_bytes(context):
+            continue
+        now = position_after(context, context.pipeline[place.node.id])
+        share = _share_of_input(context, place.cpu_seconds_per_output or 0.0)
+        if not isinstance(now, NoProposal) or not context.pipeline[now.node].argument("drop_remainder"):
+            continue
+        if share >= _MIN_SAVED_SHARE:
+            approval = " with --allow reorder" if place.safety is Safety.REORDERS else ""
+            yield finding_at(
+                "cache-needs-full-shuffle",
+                node,
+                f"{now.why} A cache after {describe_operator(place.node)} would save {share:.0%} of the input's CPU "
+                f"time.",
+                hint=f"With a buffer of all elements, shuffle({elements:_}), every epoch has an order of its own, and "
+                f"the cache is allowed: change it, and analyze the script again{approval}. "
+                f"{format_bytes(place.size_bytes)} of memory hold the elements for both.",
+            )
+
+
 def _elements_of_a_pass(context: RuleContext, name: str) -> int | None:
     """Returns the elements in front of the endless repeat of a source; None if it has none, or they are not known."""
     node = context.pipeline[name]
@@ -231,8 +261,7 @@ def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Ca
         element_bytes: called with an operator; returns the bytes of one element of its output.
     """
     pipeline = context.pipeline
-    stored = (above for above in pipeline if above.op in ("cache", "snapshot"))
-    if context.partial_read or any(_works(context, above.id) for above in stored):  # not a cache of file names alone
+    if context.partial_read:
         return []
     last = last_active_operator(pipeline)
     node, counts = _in_front_of_loop(context, last), {last.id: elements}
@@ -240,7 +269,10 @@ def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Ca
         if len(node.inputs) != 1:
             return []
         node = pipeline[node.inputs[0]]
-    if not _is_worth_caching(context, node):
+    stored = [above for above in pipeline if above.op in ("cache", "snapshot") and _works(context, above.id)]
+    saved = {one.id for above in stored for one in pipeline.upstream(above.id)}
+    left = [one for one in (*pipeline.upstream(node.id), node) if one.id not in saved]
+    if not _is_worth_caching(context, node) or (stored and all(_in_memory(one) or _does_no_work(one) for one in left)):
         return []
     nodes = [node]
     while len(readers := pipeline.consumers(nodes[-1].id)) == 1 and _adds_nothing(pipeline, readers[0]):
@@ -333,16 +365,8 @@ def _position_as_it_is(context: RuleContext, node: Node) -> CachePosition | NoPr
         return NoProposal(NAME, found.node, f"No cache after {varying}: {found.why}.")
     place = _priced_position(context, node, found.constancy)
     if isinstance(place, CachePosition) and place.constancy is Constancy.SAME_ELEMENTS:
-        pipeline, unchanged = context.pipeline, set[str]()
-        below = pipeline.downstream(node.id)
-        path = {node.id, *(reader.id for reader in below)}
-        for reader in below:
-            if shuffles_all(context, reader) or unchanged.issuperset(path.intersection(reader.inputs)):
-                unchanged.add(reader.id)  # it varies as before
-            elif reader.op in ("batch", "padded_batch") and repeats_endlessly(pipeline, node, reader.id, path=path):
-                continue  # nothing is dropped where no epoch ends
-            elif why := variation_lost_in_fixed_order(reader):
-                return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
+        for reader, why in losing_variation(context, node):
+            return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
     return place
 
 
@@ -481,11 +505,20 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     if context.python_repeats and any(map(runs_python, (node, *context.pipeline.upstream(node.id)))):
         needs.add(Consent.PYTHON_CACHE)
         notes.append(_PYTHON_NOTE)
+    read = place.epochs
+    if read is None and node.id in context.built_in_loop:  # empty again in the next iteration
+        read = epochs_read(replace(behind, epochs=context.epochs_in_loop), node, place.outputs_per_epoch)
+    replaced = _caches_without_work(context, node)
+    notes += [f"{describe_operator(one)} is removed: nothing reads it once the new one is filled." for one in replaced]
     return Rewrite(
         rule=NAME,
         node=node.id,
         safety=place.safety,
-        edits=(*(moved.moves if moved else ()), Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename})),
+        edits=(
+            *(moved.moves if moved else ()),
+            *(Remove(one.id) for one in replaced),
+            Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename}),
+        ),
         summary=(
             f"Cache the output of {node.title} {where} ({place.elements:,} elements, "
             f"{format_bytes(place.size_bytes)}), so that only the first epoch computes it"
@@ -495,7 +528,24 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
         group=cache_group(context.pipeline, node.id),
         notes=tuple(notes),
         predicted_bytes=0.0 if to_file else place.size_bytes,
+        epochs_read=read,
     )
+
+
+def _caches_without_work(context: RuleContext, node: Node) -> list[Node]:
+    """Returns the caches in memory, as of file names, that are of no use once the elements after `node` are cached.
+
+    Only those that save no work, that nothing else reads, and without which every epoch has the same order.
+    """
+    found, pipeline = list[Node](), context.pipeline
+    while len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1:
+        node = pipeline[node.inputs[0]]
+        if node.op != "cache" or node.argument("filename") or _works(context, node.id):
+            continue
+        alone = node.shared == 1 and node.location is not None and node.id not in context.read_by_others
+        if alone and constancy_after(context, node.inputs[0]).constancy is Constancy.SAME:
+            found.append(node)
+    return found
 
 
 def _sharing_notes(context: RuleContext, node: Node) -> list[str]:
@@ -519,19 +569,20 @@ RULE = Rule(
         "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after "
         "a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may `break` "
         "before one pass, not before take (unless it takes more than one pass), take_while or a choice between "
-        "datasets that do not repeat endlessly, not before a zip with data that may end first, not before a batch, or "
-        "another operator that loses others with an element that fails, and an ignore_errors, not if the script is "
-        "known to train for one epoch, not behind what the loop that reads the data builds again in each iteration, "
-        "and not of a file that the script writes again while it trains. Only if the price (elements times bytes) is "
-        "known and below the memory limit. Of the remaining places, up to three are tried that no other place beats in "
-        "both time saved and memory used, and one in each of up to three other datasets that a zip joins. Where the "
-        "call that makes the best place makes other operators, too, as in a loop over functions, so is the best place "
-        "elsewhere. Places that a loop builds in each iteration give way to one in front of the loop that saves nearly "
-        "as much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a "
-        "file cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the "
-        "pipeline. A cache after Python functions or generators requires --allow python-cache: nobody can read from "
-        "them that they return the same in every epoch; none is proposed after those that gave other elements when "
-        "they were read again. If other pipelines share the branch, the rewrite says so."
+        "datasets that do not repeat endlessly (unless all of them read the same), not before a zip with data that may "
+        "end first, not before a batch, or another operator that loses others with an element that fails, and an "
+        "ignore_errors, not if the script is known to train for one epoch, not behind what the loop that reads the "
+        "data builds again in each iteration, and not of a file that the script writes again while it trains. Only if "
+        "the price (elements times bytes) is known and below the memory limit. Of the remaining places, up to three "
+        "are tried that no other place beats in both time saved and memory used, and one in each of up to three other "
+        "datasets that a zip joins. Where the call that makes the best place makes other operators, too, as in a loop "
+        "over functions, so is the best place elsewhere. Places that a loop builds in each iteration give way to one "
+        "in front of the loop that saves nearly as much. If the best place does not fit, the size and cost of a saved "
+        "dataset are reported instead, and a file cache is offered, which requires --allow file-cache; its file name "
+        "contains the fingerprint of the pipeline. A cache after Python functions or generators requires --allow "
+        "python-cache: nobody can read from them that they return the same in every epoch; none is proposed after "
+        "those that gave other elements when they were read again. A cache of file names, or of others that save no "
+        "work, is removed where one behind it replaces it. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles (that of `list_files`, too) and repeats "

@@ -175,7 +175,7 @@ def price_position(
         cpu_seconds_per_output=sum(known) if known else None,
         blocked_seconds_per_output=sum(blocked_seconds_per_output(context, one.id) * shares[one.id] for one in resting),
         outputs_per_epoch=outputs,
-        epochs=_epochs(context, node, outputs),
+        epochs=epochs_read(context, node, outputs),
         order_settled=is_order_settled(context, node.id),
     )
 
@@ -227,7 +227,7 @@ def cache_group(pipeline: Pipeline, node_id: str) -> str:
     return f"cache@{branch}" if branch else "cache"
 
 
-def _epochs(context: RuleContext, node: Node, outputs: float | None) -> float | None:
+def epochs_read(context: RuleContext, node: Node, outputs: float | None) -> float | None:
     """Returns how often the script reads the data at this place from start to end; None if not known."""
     if context.epochs is None:
         return None

@@ -30,6 +30,7 @@ from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
     is_order_settled,
+    losing_variation,
     may_batch_unequal_batches,
     reshuffles_each_epoch,
     stops_early,
@@ -65,6 +66,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     # training, because nothing trains while it is made.
     return (
         _set_twice(chosen)
+        or _moved_twice(chosen)
         or _moved_away(chosen)
         or _order_conflict(context.pipeline, chosen, edited)
         or _branch_conflict(context.pipeline, (edit for rewrite in chosen for edit in rewrite.edits))
@@ -303,6 +305,13 @@ def _set_twice(chosen: tuple[Rewrite, ...]) -> str:
     return ""
 
 
+def _moved_twice(chosen: tuple[Rewrite, ...]) -> str:
+    """Returns a reason if two rewrites move an operator to different places: the later one would undo the other."""
+    moves = ({edit.node: edit.after for edit in one.edits if isinstance(edit, Move)} for one in chosen)
+    twice = _repeated(node for node, _ in sorted({place for own in moves for place in own.items()}))
+    return "" if twice is None else f"{twice} would be moved to two places"
+
+
 def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
     """Returns a reason if one rewrite caches the output of an operator that another moves away from the cache."""
     for rewrite in chosen:
@@ -399,6 +408,9 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[
             return f"the cache would then be downstream of {edited[found.node].title}: {found.why}"
         if node.id in context.pipeline:
             continue
+        if found.constancy is Constancy.SAME_ELEMENTS:
+            for reader, why in losing_variation(after, node):
+                return f"the cache would fix the order in front of {reader.title}: {why}"
         if any(other.op == "cache" and other.id not in context.pipeline for other in edited.upstream(node.id)):
             return "two caches on one path would hold the same data twice"
         partly = next((reader for reader in edited.downstream(node.id) if stops_early(after, node, reader)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import CropDecoding, FunctionVariant
@@ -105,16 +105,18 @@ RULE = Rule(
 )
 
 
-def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
+def suggest_smaller_decoding(context: RuleContext, *, cached: Collection[str] = ()) -> Iterator[Finding]:
     """Yields the measured saving of decoding at a smaller scale, with the call to write and the error of the images.
 
     Yields nothing if it was not measured, or saves less than a tenth of the function's cost, nor for what does not run:
-    a cache of the script has its results in all epochs but the first.
+    a cache of the script, or of the plan for the operators `cached`, has its results in all epochs but the first.
     """
     for node in context.pipeline:
         measured, found = context.measured(node.id), node.function.shrinking if node.function is not None else None
         share = measured.shrinking_share if measured is not None and measured.visits != 0 else None
         if share is None or share > 1 - MIN_SAVED_SHARE or node.op != "map" or found is None or found.why_not:
+            continue
+        if node.id in cached:
             continue
         # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
         if describe_external_dependency(node) or errors_are_ignored(node, context):

@@ -4,7 +4,7 @@ whether a pipeline yields the same in each run."""
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from os.path import basename
 
@@ -85,11 +85,10 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     A cache after `node` may then never be complete. `take`, and a `zip` with other datasets, read all where they read
     more than one pass, which a `repeat` or the buffer of a shuffle upstream of them may offer. So does a `zip` whose
     inputs have the same number of elements: it asks each of them once more even if another one has just ended. What
-    chooses among sources goes on with one that repeats endlessly for as long as it is read.
+    chooses among sources goes on with one that repeats endlessly for as long as it is read. What several inputs read
+    is complete once one of them has read it to its end, as in `rejection_resample`.
     """
-    if reader.op == "scan":
-        return True  # its function may end the data
-    if operator_facts(reader.op).reads_all:
+    if _reads_all(reader):
         return False
     pipeline = context.pipeline
     path = {node.id, *(below.id for below in pipeline.downstream(node.id))}
@@ -101,15 +100,39 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     elif reader.op == "zip":
         if all(_have_as_many(context, name, joined[0]) for name in joined[1:] + others):
             return False
+        if len(joined) > 1 and _outlasts(pipeline, node, reader.id):
+            return False
         limits = [pipeline[name].cardinality for name in others]
     elif reader.op == "choose":
-        return len(joined) != 1 or not repeats_endlessly(pipeline, node, joined[0], path=path)
+        if len(joined) > 1:
+            return not _outlasts(pipeline, node, reader.id)
+        return not repeats_endlessly(pipeline, node, joined[0], path=path)
     else:
         return True
     if len(joined) != 1 or UNKNOWN in limits:
         return True
     finite = [limit for limit in limits if limit != INFINITE and limit < _NO_LIMIT]
     return bool(finite) and not _reads_a_pass(context, node, joined[0], path=path, elements=min(finite))
+
+
+def _reads_all(node: Node) -> bool:
+    """Whether an operator reads its inputs to their end whenever it is; a `scan` does if its function cannot end it."""
+    if node.op != "scan":
+        return operator_facts(node.op).reads_all
+    return node.function is not None and node.function.stateless and not node.function.can_raise
+
+
+def _outlasts(pipeline: Pipeline, node: Node, name: str) -> bool:
+    """Whether operator `name` ends only once `node` was read to its end, or never."""
+    if name == node.id or pipeline[name].cardinality == INFINITE:
+        return True
+    last = pipeline[name]
+    lasting = [_outlasts(pipeline, node, above) for above in last.inputs]
+    if last.op == "choose" and not last.argument("stop_on_empty_dataset"):
+        return lasting[0] and any(lasting[1:])  # it goes on with the others
+    if last.op in ("choose", "zip"):
+        return all(lasting)
+    return _reads_all(last) and any(lasting)
 
 
 _NO_LIMIT = 2**62
@@ -267,6 +290,20 @@ def variation_lost_in_fixed_order(node: Node) -> str:
     if draws_random_numbers(node) and node.op != "shuffle" and node.function is not None and node.function.seeded:
         return "its draws repeat in each epoch, and would meet the same elements with the order of the first epoch"
     return ""
+
+
+def losing_variation(context: RuleContext, node: Node) -> Iterator[tuple[Node, str]]:
+    """Yields the operators downstream that would vary less between epochs if `node` had a fixed order, and why."""
+    pipeline, unchanged = context.pipeline, set[str]()
+    below = pipeline.downstream(node.id)
+    path = {node.id, *(reader.id for reader in below)}
+    for reader in below:
+        if shuffles_all(context, reader) or unchanged.issuperset(path.intersection(reader.inputs)):
+            unchanged.add(reader.id)  # it varies as before
+        elif reader.op in ("batch", "padded_batch") and repeats_endlessly(pipeline, node, reader.id, path=path):
+            continue  # nothing is dropped where no epoch ends
+        elif why := variation_lost_in_fixed_order(reader):
+            yield reader, why
 
 
 def shuffles_all(context: RuleContext, node: Node) -> bool:

@@ -49,6 +49,10 @@ def propose_gather(context: RuleContext, *, rule: str, windows: bool, summary: s
     """
     for batch in plain_batches(context.pipeline):
         path = _find_path(batch, context)
+        join = _join_of_series(batch, context) if windows else None
+        if join is not None:
+            why = "only those of one series are gathered, and it joins those of several in front of the batch"
+            yield NoProposal(rule, join.id, f"{describe_operator(join)} gets windows one by one: {why}.")
         if path is None or path.yields_windows is not windows:
             continue
         if why_not := _obstacle(path):
@@ -56,6 +60,16 @@ def propose_gather(context: RuleContext, *, rule: str, windows: bool, summary: s
             yield NoProposal(rule, path.source.id, f"{produces} one by one: {why_not}.")
         else:
             yield _rewrite(path, batch, context, rule=rule, summary=summary)
+
+
+def _join_of_series(batch: Node, context: RuleContext) -> Node | None:
+    """Returns the operator in front of a batch that joins several datasets, if one has windows of arrays in memory."""
+    pipeline = context.pipeline
+    last = (batch, *upstream_chain(pipeline, batch))[-1]
+    join = pipeline[last.inputs[0]]
+    kinds = {(node.op, *(one.op for one in upstream_chain(pipeline, node))) for node in pipeline.upstream(join.id)}
+    windows = any(kind[:2] == _WINDOWS for kind in kinds)
+    return join if join.op in ("choose", "concatenate") and windows else None
 
 
 def _find_path(batch: Node, context: RuleContext) -> _BatchPath | None:

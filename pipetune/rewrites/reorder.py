@@ -10,7 +10,7 @@ from itertools import pairwise, takewhile
 from pipetune.core.edits import Move, NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant, PredicatePushdown
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node
+from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, SourceLocation
 from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS
 from pipetune.rewrites.rule import (
     DROPS_BY_POSITION,
@@ -119,23 +119,29 @@ def _read_ahead_obstacle(above: Node, context: RuleContext) -> str:
     return ""
 
 
-def _seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, ...]) -> bool:
+def _seed_draws_may_swap(context: RuleContext, moved: Node, step: UpstreamMove) -> bool:
     """Whether moving an unseeded shuffle call in the source may move it past another call that draws a seed.
 
-    An unseeded shuffle draws its seed from a counter that all calls of the script share. Only calls that directly
-    follow one another in one function are certain to have no other call in between.
+    An unseeded shuffle draws its seed from a counter that all calls of the script share. There is no other call in
+    between where the calls directly follow one another in one function, or where no seed was drawn in between and the
+    call makes this dataset only. `step` is the move up, or that back up from the new place.
     """
-    if not context.randomness_fixed or _has_explicit_seed(moved) or moved.location is None:
+    if not context.randomness_fixed or _has_explicit_seed(moved) or moved.location is None or not step.maps:
         return False
-    below = moved.location
-    for node in passed:
-        above = node.location
-        if above is None or (above.file, above.scope) != (below.file, below.scope):
-            return True
-        if not 0 <= below.line - above.end_line <= 1:
-            return True
-        below = above
-    return False
+    moves_up = step.maps[0].id not in {node.id for node in context.pipeline.downstream(moved.id)}
+    calls = (*reversed(step.maps), moved) if moves_up else (moved, *reversed(step.maps))
+    if all(_directly_follows(first.location, second.location) for first, second in pairwise(calls)):
+        return False
+    first, last = (context.pipeline[step.anchor], moved) if moves_up else (moved, step.maps[0])
+    if first.seeds_drawn is None or last.seeds_drawn is None or moved.shared > 1:
+        return True
+    return last.seeds_drawn - first.seeds_drawn > (1 if moves_up else 0)  # with its own
+
+
+def _directly_follows(first: SourceLocation | None, second: SourceLocation | None) -> bool:
+    if first is None or second is None or (first.file, first.scope) != (second.file, second.scope):
+        return False
+    return 0 <= second.line - first.end_line <= 1
 
 
 def _has_explicit_seed(shuffle: Node) -> bool:
@@ -151,7 +157,7 @@ def shuffle_move_class(shuffle: Node, context: RuleContext, step: UpstreamMove) 
     safety, notes = step.safety, list[str]()
     if any(draws_random_numbers(node) for node in step.maps):
         notes.append("The order stays the same; the random draws of the maps meet different elements.")
-    if _seed_draws_may_swap(context, shuffle, step.maps):
+    if _seed_draws_may_swap(context, shuffle, step):
         safety = max(safety, Safety.STATISTICAL)
         notes.append("The shuffle has no seed of its own: moving its call may give it a different one.")
     return safety, tuple(notes)

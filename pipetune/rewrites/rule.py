@@ -42,10 +42,12 @@ class RuleContext:
     rebuilt_operators: frozenset[str] = frozenset()  # ids; of these, what the iteration reads once
     buildable_once: frozenset[str] = frozenset()  # ids; the loop that reads the data builds them alike each time
     python_repeats: bool = False  # Python functions and generators are taken to return the same in every epoch
+    read_by_others: frozenset[str] = frozenset()  # ids; other datasets of the script read these very operators, too
     partial_read: bool = False  # a consumer stops before it has read one epoch of the data
     rewritten_file: str = ""  # a file that is read and that the script may write again while it trains
     elements_read: int | None = None  # of the output, by each iterator of a loop that may leave it early; None: all
     epochs: int | None = None  # total on this dataset; None: the script does not say, or may train again
+    epochs_in_loop: int | None = None  # of `fit` in an iteration of a loop, which reads what the iteration has built
     steps_per_epoch: int | None = None  # output elements that the script requests per epoch
     fingerprint: str = ""  # of the original pipeline; "": use `pipeline.fingerprint`
     serial_cycle_length: int | None = None  # default cycle length of a serial interleave on this machine; None: `cores`

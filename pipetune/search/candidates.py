@@ -265,29 +265,29 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
     for strongest in _with_patch_first(worth, state):
         if not _fits_patch(strongest, state):
             continue
-        single = joined = state.composer.added(state.before, strongest)
+        single = larger = state.composer.added(state.before, strongest)
         if first:  # what must be proven by itself has no company
             others = [] if strongest.key in state.proven_alone else waiting(state)
-            joined = _joined([one for one in others if one.key not in state.proven_alone], strongest, state)
-        hopeless = len(joined.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless
+            larger = joined([one for one in others if one.key not in state.proven_alone], strongest, state)
+        hopeless = len(larger.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless
         if hopeless or not state.budget.affords(state.part, state.gate.cost(0.0)):
             break
         state.raced[strongest.key] = None
-        if joined.key != single.key and state.gate.equal(joined):
+        if larger.key != single.key and state.gate.equal(larger):
             both = state.affords_race(2, after=state.gate.cost(0.0)) and state.gate.equal(single)
-            return strongest.key, [single, joined] if both else [joined]
+            return strongest.key, [single, larger] if both else [larger]
         if state.gate.equal(single):
             return strongest.key, [single]
         state.gate.blame(strongest, single)
     return _autotune_everywhere(state)
 
 
-def _joined(others: Sequence[Rewrite], strongest: Rewrite, state: SearchState) -> Plan:
+def joined(others: Sequence[Rewrite], strongest: Rewrite, state: SearchState) -> Plan:
     """Returns `strongest` with what is worth joining to it, without what would not be in its patch."""
-    joined = state.gains.joined(others, strongest)
-    if out := {one.key for one in joined.rewrites if state.stays_out_of_patch(one, [strongest])}:
-        return _joined([one for one in others if one.key not in out], strongest, state)
-    return joined
+    plan = state.gains.joined(others, strongest)
+    if out := {one.key for one in plan.rewrites if state.stays_out_of_patch(one, [strongest])}:
+        return joined([one for one in others if one.key not in out], strongest, state)
+    return plan
 
 
 def _with_patch_first(rewrites: Sequence[Rewrite], state: SearchState) -> list[Rewrite]:

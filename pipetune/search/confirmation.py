@@ -243,9 +243,8 @@ class _Pair:
             self._steps = min(max(math.ceil(wanted), fewest_steps(max(seen))), MOST_STEPS)
             epoch = self.runner.epoch_steps
             if epoch and longest > _START * epoch * max(seen):
-                whole = whole_periods(self._steps, epoch, most=MOST_STEPS)
-                if whole is not None and 2 * LOOKS[0] * whole * max(seen) <= self.limit_seconds:
-                    self._steps = whole
+                fitting = int(self.limit_seconds / (2 * LOOKS[0] * max(seen)))
+                self._steps = whole_periods(self._steps, epoch, most=min(fitting, MOST_STEPS)) or self._steps
             self._reach_pauses(max(seen))
 
     def _reach_pauses(self, step_seconds: float) -> None:

@@ -58,6 +58,10 @@ SURE = 0.84
 SURPRISE = 2.0
 """Deviations from what is expected beyond which a window is taken again: one in twenty by chance, if it is no spike."""
 
+CACHE_SPARES = 0.1
+"""Log of how much less time a step takes with a cache than beside an input that is as fast but busy: 9 to 19 % in four
+scripts whose input could be faster than the model (`examples/decisions`, by the stopwatch)."""
+
 WORTH = math.log(ACCEPT_ABOVE)
 
 _MIDDLE = 0.8  # of the distribution: the range that is shown
@@ -98,6 +102,7 @@ class Evidence:
     pairs: int = 0  # of windows that are in it
     freedom: float = math.inf  # degrees of freedom of the parts
     predicted: float | None = None  # the log of what the model alone says; None where it cannot tell
+    measured: float | None = None  # the log of what windows alone say; None without any
     limit: tuple[float, float] | None = None
     """Mean and deviation of the log of what training could gain at most, None for no limit; the gain is the smaller of
     the two."""
@@ -140,9 +145,13 @@ class Evidence:
 
     @property
     def worth_joining(self) -> bool:
-        """Whether the model expects a gain that counts; where it cannot tell, whether windows show more than chance."""
+        """Whether the model expects a gain that counts, and windows, if there are any, show one.
+
+        Where the model cannot tell, whether windows show more than chance.
+        """
         surely = self.expected - SURE * self.deviation if self.predicted is None else self.predicted
-        return min(self.expected, surely) >= WORTH
+        shown = self.expected if self.measured is None else self.measured
+        return min(self.expected, surely, shown) >= WORTH
 
     @property
     def hopeless(self) -> bool:
@@ -195,7 +204,7 @@ def evidence(
         (share, (precision * before + weight * measured) / together, together**-0.5),
         (1 - share, narrowed * weight * measured, math.sqrt(narrowed)),
     )
-    return Evidence(parts, len(ratios), predicted=prior.predicted)
+    return Evidence(parts, len(ratios), predicted=prior.predicted, measured=measured)
 
 
 def evidence_of_pairs(ratios: Sequence[float]) -> Evidence:
@@ -325,20 +334,32 @@ class Gains:
         """Returns what is known of the gain that `rewrite` adds to a plan (to the base where None)."""
         return self.of(self.composer.added(over or self.base, rewrite), over)
 
-    def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
-        """Returns the rewrites, what is expected to add most first.
+    def added_per_run(self, rewrite: Rewrite, over: Plan | None = None) -> float:
+        """Returns the log of the gain that a rewrite adds over all epochs: none in the one that fills a cache."""
+        later = self.added(rewrite, over).expected
+        if rewrite.epochs_read is None:
+            return later
+        first = 1 / max(rewrite.epochs_read, 1.0)  # its share of the epochs
+        return -math.log(first + (1 - first) * math.exp(-later))
 
-        In front of all, those that surely reach what training can gain: of these, what leaves the model most of the
-        processors that they share, and of those that leave it as much, what holds least memory.
+    def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
+        """Returns the rewrites, what is expected to add most over all epochs first.
+
+        In front of all, those that surely reach what training can gain, unless with the epoch that fills a cache they
+        gain less than another one: of these, what leaves the model most of the processors that they share, and of those
+        that leave it as much, what holds least memory.
         """
         rewrites = list(rewrites)
+        gains = {one.key: self.added_per_run(one, over) for one in rewrites}
         fast = [one for one in rewrites if over is None and self.reaches_most(one)]
+        most = max((gains[one.key] for one in rewrites if one.epochs_read is None), default=-math.inf)
+        fast = [one for one in fast if one.epochs_read is None or gains[one.key] + CACHE_SPARES >= most]
         shares = {one.key: self.cpu_share(self.prediction(self.composer.plan([one]))) or 0.0 for one in fast}
         least = min(shares.values(), default=0.0)
 
         def place(rewrite: Rewrite) -> tuple[bool, float, float]:
             if rewrite.key not in shares:
-                return True, -self.added(rewrite, over).expected, 0.0
+                return True, -gains[rewrite.key], 0.0
             more = shares[rewrite.key] - least
             return False, more if more > WORTH else 0.0, rewrite.predicted_bytes
 
@@ -373,8 +394,10 @@ class Gains:
         """Returns `strongest` and those of `rewrites` that are each expected to add a gain that counts to the others.
 
         Of all that may stand together what adds least leaves, until each is worth its place: what pays together stays.
+        What would make the safety class worse is not joined: it enters a plan where its own gain is proven.
         """
-        plan = self.composer.everything([strongest, *(one for one in rewrites if one.key != strongest.key)])
+        as_safe = [one for one in rewrites if one.key != strongest.key and one.safety <= strongest.safety]
+        plan = self.composer.everything([strongest, *as_safe])
         while others := [one for one in plan.rewrites if one.key != strongest.key]:
             known = {one.key: self.added(one, self.composer.without(plan, [one])) for one in others}
             idle = [one for one in others if not known[one.key].worth_joining]

@@ -361,13 +361,16 @@ class Meter:
 def whole_periods(steps: int, period: int | None, *, most: int) -> int | None:
     """Returns `steps` rounded up to whole periods.
 
-    None if that is more than `most`, or more than `LONGEST_PERIODS` times as many.
+    Rounded down, if that is more than `most`, or more than `LONGEST_PERIODS` times as many. None if no period fits.
 
     A shuffle buffer is emptied at the end of an epoch and filled at the start of the next, and an input that loads a
-    file at a time pauses between two: a window inside of a period never sees what that costs.
+    file at a time pauses between two: a window inside of a period never sees what that costs, and one of a period and a
+    half sees it once.
     """
-    whole = period * -(-steps // period) if period else None
-    return whole if whole is not None and whole <= min(LONGEST_PERIODS * steps, most) else None
+    if not period:
+        return None
+    whole = period * -(-steps // period)
+    return whole if whole <= min(LONGEST_PERIODS * steps, most) else period * (steps // period) or None
 
 
 def rate_of(window: Window, unit: str) -> float:

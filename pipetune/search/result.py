@@ -84,11 +84,11 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
 def _offer_with_consent(
     rewrite: Rewrite, state: SearchState, *, waiting: int, expected: float | None
 ) -> OptionalRewrite | None:
-    """With what it gains; where no time is left with what the model expects, if that is a gain."""
+    """With what it gains; where no time is left with what the model expects, if that is a gain that training has."""
     consent, began = missing_consent(rewrite, state), state.meter.clock.now()
     pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
     if not pairs:
-        gains = expected is None or expected >= 1 + _SAME
+        gains = (expected is None or expected >= 1 + _SAME) and not state.at_bound(state.chosen)
         return OptionalRewrite(rewrite, None, consent, unmeasured(expected)) if gains else None
     trial = _measure(state.composer.added(state.before, rewrite), state, pairs=pairs, fewest=FEWEST_PAIRS)
     why = f"needs {consent}; {trial.why}" if trial.why else f"needs {consent}"

@@ -13,7 +13,17 @@ from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
 from pipetune.core.results import Outcome, RejectionReason, Trial
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate
 from pipetune.core.time_plan import COMPARISON, Part
-from pipetune.search.candidates import next_race, only_offers_promise, open_plans, screen, screen_again
+from pipetune.search.candidates import (
+    ENOUGH_FOR_A_PATCH,
+    is_worth_a_race,
+    joined,
+    next_race,
+    only_offers_promise,
+    open_plans,
+    screen,
+    screen_again,
+    waiting,
+)
 from pipetune.search.composing import structural
 from pipetune.search.evidence import WORTH, Evidence, limit_of
 from pipetune.search.meter import rate_from
@@ -123,6 +133,52 @@ def _race(state: SearchState) -> None:
         if not plans or not state.affords_race(len(plans), part, rounds=1):
             break
         _decide(state, key, plans, part=part)
+        _race_for_patch(state)
+
+
+def _race_for_patch(state: SearchState) -> None:
+    """Races what the source can express of what is left where it can express nothing of the proven plan.
+
+    If that is proven, too, and gains enough beside the plan (`ENOUGH_FOR_A_PATCH`), it takes the place of the plan. The
+    race is against the pipeline as written, and is begun only if there is time for its first look.
+    """
+    plan, accepted = state.chosen, state.accepted
+    if plan is None or accepted is None or any(map(state.can_express, plan.rewrites)):
+        return
+    state.chosen = state.accepted = None
+    try:
+        _race_best_expressible(state)
+    finally:
+        (expressible, found), (state.chosen, state.accepted) = _proven(state), (plan, accepted)
+    if found is None or found.gain is None or accepted.gain is None:
+        return
+    if math.log(found.gain.median) < ENOUGH_FOR_A_PATCH * math.log(accepted.gain.median):
+        return
+    state.chosen, state.accepted = expressible, found
+    why = (
+        "the source cannot express it, and the patch has what it can; "
+        f"without a patch {plan.title} gains {accepted.gain.median:.2f}x"
+    )
+    state.left_out |= {one.key: (RejectionReason.EXCLUDED, why) for one in plan.rewrites}
+
+
+def _proven(state: SearchState) -> tuple[Plan | None, Trial | None]:
+    return state.chosen, state.accepted
+
+
+def _race_best_expressible(state: SearchState) -> None:
+    others = [one for one in waiting(state) if one.key not in state.proven_alone]
+    worth = (one for one in others if is_worth_a_race(one, state))
+    best = next((one for one in worth if state.can_express(one)), None)
+    if best is None or not state.affords_race(1, rounds=LOOKS[0], after=state.gate.cost(0.0)):
+        return
+    state.raced[best.key] = None
+    single, larger = state.composer.plan([best]), joined(others, best, state)
+    tried = larger if state.gate.equal(larger) else single
+    if state.gate.equal(tried):
+        _decide(state, best.key, [tried], part=Part.SEARCH)
+    else:
+        state.gate.blame(best, single)
 
 
 def _part_for(plans: Sequence[Plan], state: SearchState) -> Part:
@@ -305,9 +361,9 @@ def ablate(state: SearchState) -> None:
     """Drops what adds nothing to the chosen plan; what is left must yield the same data, or the whole stays.
 
     The plan is measured beside itself without each of its rewrites, in rounds of one window each. A rewrite stays where
-    it is more probable than not that it adds what counts, by the model and the pairs together. It need not be proven
-    anew: the plan was proven with it. One that spares memory stays unless it is shown to be slower; one that needs only
-    be as fast (it is offered then) stays where it is proven faster.
+    it is more probable than not that it adds what counts, by the model and the pairs together, and the pairs alone show
+    a gain. It need not be proven anew: the plan was proven with it. One that spares memory stays unless it is shown to
+    be slower; one that needs only be as fast (it is offered then) stays where it is proven faster.
 
     What adds least leaves first. Two rewrites that can stand for each other both seem to add nothing: where several
     do, the rest is ablated again, and where there is no time for that, only the one leaves.
@@ -409,7 +465,7 @@ def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dic
             return gain.median >= ACCEPT_ABOVE and gain.low > 1.0
         if rewrite.key in sparing:
             return gain.median >= NOT_SLOWER or gain.high >= 1.0
-        return state.gains.of(plan, arms[rewrite.key].plan).chance >= 0.5
+        return gain.median > 1.0 and state.gains.of(plan, arms[rewrite.key].plan).chance >= 0.5
 
     idle = [one for one in plan.rewrites if one.key in gains and not stays(one, gains[one.key])]
     idle.sort(key=lambda one: (not one.equal_is_enough, gains[one.key].median))

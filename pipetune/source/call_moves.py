@@ -425,9 +425,12 @@ def _move_with_condition(draft: Draft, node: str, after: str, *, name: str) -> D
     assert condition is not None
     code = tree.code
     first, last = start_with_comments(tree, statement.line), line_end(code, tree.end(statement.small))
-    if len(statement.block) == 1:  # nothing is left of the `if`
-        end = next_line(code, tree.end(condition.body.body[-1]) - 1)
-        taken = Splice(line_start(code, tree.start(condition)), end, b"")
+    comments = b""  # above the `if`
+    if len(statement.block) == 1:  # nothing is left of it
+        begins, end = start_with_comments(tree, condition), next_line(code, tree.end(condition.body.body[-1]) - 1)
+        lines = code[begins : line_start(code, tree.start(condition))].splitlines(keepends=True)
+        comments = b"".join(tree.indentation(statement.small) + line.lstrip() for line in lines)
+        taken = Splice(begins, end, b"")
     else:
         taken = replace(removal_splice(tree, statement), start=first)
     inside = _same_test_behind(tree, behind, condition, statement)
@@ -436,7 +439,7 @@ def _move_with_condition(draft: Draft, node: str, after: str, *, name: str) -> D
     if inside is None:
         test = code[tree.start(condition) : tree.whole_span(condition.test)[1]]
         heading += tree.indentation(behind.small) + test + b":" + newline
-    return _move_lines(draft, node, (first, last), at=at, heading=heading, taken=taken)
+    return _move_lines(draft, node, (first, last), at=at, heading=heading + comments, taken=taken)
 
 
 def _same_test_behind(tree: SyntaxTree, behind: Statement, condition: cst.If, statement: Statement) -> cst.If | None:

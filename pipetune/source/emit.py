@@ -79,7 +79,7 @@ from pipetune.source.shared_calls import (
 )
 from pipetune.source.skipped_code import may_draw_in_another_run
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
-from pipetune.source.statements import conjunction
+from pipetune.source.statements import conjunction, statement_of
 from pipetune.source.version_merging import merge_versions, path_of, refuse_changes_beyond
 
 
@@ -305,11 +305,20 @@ def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: 
     for edit in rewrite.edits:
         if isinstance(edit, ReplaceFunction | ReplaceSource):
             draft = split_long_statement(draft, edit.gather if isinstance(edit, ReplaceSource) else edit.node)
+        elif isinstance(edit, Move) and not _in_one_statement(before, edit) and _in_one_statement(draft, edit):
+            draft = split_long_statement(draft, edit.node)
     if draft.conditional_functions and not sharing.keep_functions:
         return _write_edits(before, rewrite, first, sharing=replace(sharing, keep_functions=True))
     draft = _restrict_to_conditions(before, draft, rewrite, sharing, current=current)
     _refuse_broken(draft, before)
     return draft
+
+
+def _in_one_statement(draft: Draft, edit: Move) -> bool:
+    """Whether one statement calls the operator that moves, and the one that is to be upstream of it."""
+    calls = [draft.find(node) for node in (edit.node, edit.after) if node in draft.sites]
+    statements = [statement_of(tree, call) for tree, call in calls]
+    return len({one.small for one in statements if one is not None}) == 1 < len(statements)
 
 
 def _restrict_to_conditions(

@@ -29,8 +29,9 @@ from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import arguments_by_name
-from pipetune.source.draft import Draft, called_name, locations
+from pipetune.source.draft import CallSite, Draft, called_name, locations
 from pipetune.source.map_functions import parameters_of
+from pipetune.source.skipped_code import truth
 from pipetune.source.statements import bound_targets, variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import (
@@ -63,7 +64,7 @@ class Callers:
     def __init__(self, original: Draft, pipelines: Sequence[Pipeline]) -> None:
         self._draft = original
         self._recorded = {(one.file, one.end_line, one.end_column) for made in pipelines for one in locations(made)}
-        self._unrecorded: dict[tuple[str, int], FunctionUse | None] = {}
+        self._unrecorded: dict[tuple[str, int], tuple[FunctionUse, ...]] = {}
 
     def stack_functions(self, node: Node) -> list[tuple[str, cst.FunctionDef]]:
         """Returns the functions on the call stack that built the operator, with their files, innermost first."""
@@ -87,7 +88,7 @@ class Callers:
                 break
             own = node.calls[: depth + 1]
             others = [stack for stack in node.other_calls if stack[:depth] == own[:depth] and stack[: depth + 1] != own]
-            if others or self.unrecorded_reference(file, function) is not None:
+            if others or self._unrecorded_reference(file, function, (node.location, *node.calls)[depth]) is not None:
                 found = depth + 1
         if found > len(node.calls) or () in node.other_calls:
             raise CannotExpress(f"The call at {node.location} also builds other datasets, through the same calls.")
@@ -110,21 +111,38 @@ class Callers:
                 return False
         return True
 
-    def unrecorded_reference(self, file: str, function: cst.FunctionDef) -> FunctionUse | None:
-        """Returns a reference to a function at which no call was recorded; None if there is none."""
+    def _unrecorded_reference(
+        self, file: str, function: cst.FunctionDef, place: SourceLocation | None
+    ) -> FunctionUse | None:
+        """Returns a reference to a function at which no call was recorded, and that may run the call at `place`."""
         key = (file, self._draft.tree(file).start(function))
         if key not in self._unrecorded:
-            self._unrecorded[key] = next(self._unrecorded_references(file, function), None)
-        return self._unrecorded[key]
+            self._unrecorded[key] = tuple(self._unrecorded_references(file, function))
+        return next((use for use in self._unrecorded[key] if not self._skips(use, place)), None)
+
+    def _skips(self, use: FunctionUse, place: SourceLocation | None) -> bool:
+        """Whether a function is called with literals for which the call at `place` in it does not run."""
+        call = self._draft.tree(use.file).parent(use.node)
+        inner = self._call_at(place) if place is not None else None
+        if place is None or inner is None or not isinstance(call, cst.Call) or call.func is not use.node:
+            return False
+        site = CallSite(use.file, self._draft.tree(use.file).end(call))
+        for outer in self._draft.tree(place.file).ancestors(inner):
+            if isinstance(outer, cst.If) and inner is not outer.test:
+                met = truth(self._draft, place.file, outer.test, [site])
+                if met is (inner is outer.orelse):
+                    return True
+            inner = outer
+        return False
 
     def unrecorded_builder_reference(self, node: Node) -> FunctionUse | None:
         """Returns a reference to a function that builds the operator, where no call was recorded; None if all ran."""
         if (use := next(self._unrecorded_lambda_uses(node), None)) is not None:
             return use
-        for file, function in self.stack_functions(node):
+        for (file, function), place in zip(self.stack_functions(node), (node.location, *node.calls), strict=False):
             if self._builds_one_dataset(file, function):
                 return None
-            if (use := self.unrecorded_reference(file, function)) is not None:
+            if (use := self._unrecorded_reference(file, function, place)) is not None:
                 return use
         return None
 
@@ -519,6 +537,18 @@ def _share_call(one: Node, other: Node) -> bool:
     if a is None or b is None:
         return False
     return (a.file, a.end_line, a.end_column, a.method) == (b.file, b.end_line, b.end_column, b.method)
+
+
+def reads_same_datasets(pipeline: Pipeline, other: Pipeline) -> bool:
+    """Whether `other` reads the very datasets that calls of a helper have made for `pipeline`, not others like them.
+
+    So it is where each call stack has made one dataset, and both have the same stack.
+    """
+    shared = [(mine, theirs) for mine in pipeline for theirs in other if _share_call(mine, theirs)]
+    return any(mine.other_calls for mine, _ in shared) and all(
+        mine.calls == theirs.calls and mine.calls not in mine.other_calls and mine.shared == 1 + len(mine.other_calls)
+        for mine, theirs in shared
+    )
 
 
 def _operators_of_call(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from pipetune.lint.consumer_advice import (
 )
 from pipetune.measure.memory import measure_padding
 from pipetune.model.segments import upstream_of_cache
-from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources
+from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources, suggest_larger_shuffle
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.pad_batches import suggest_length_buckets
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
@@ -66,10 +66,13 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         found += python_calls_in_maps(study.annotated_pipeline, profile)
         measured = rule_context(study, study.runner.profile or profile, diagnosis)
         plan, tuned = journal.result.plan, journal.result.tuned
-        found += suggest_python_alternatives(measured, cached=upstream_of_cache(tuned) if tuned is not None else ())
+        cached = upstream_of_cache(tuned) if tuned is not None else ()
+        found += suggest_python_alternatives(measured, cached=cached)
         if plan is None or not inserted_caches(plan.edits):
-            found += (*suggest_building_once(measured), *suggest_caching_sources(measured))
-        found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
+            for suggest in (suggest_building_once, suggest_caching_sources, suggest_larger_shuffle):
+                found += suggest(measured)
+        profiled = RuleContext(study.annotated_pipeline, profile=study.runner.profile)
+        found += dict.fromkeys(suggest_smaller_decoding(profiled, cached=cached))  # one for all maps of a call
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)
     found += filter(None, (_wait_between_epochs(study, profile), _steps_in_one_call(study, profile)))
     journal.update(advice=(*journal.session.advice, *found))

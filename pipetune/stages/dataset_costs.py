@@ -37,7 +37,9 @@ def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float =
     end = time.monotonic() + (0.0 if study.settings.quick else _OTHERS_SECONDS)
     journal.report_progress("measuring the other datasets of the script")
     results[0] = replace(results[0], cost=_training_cost(study, profile, results[0]))
-    for index, (source, use) in enumerate(study.subject.other_datasets, start=1):
+    others = list(enumerate(study.subject.other_datasets, start=1))
+    others.sort(key=lambda one: one[1][1].role != "validation" and not one[1][1].in_turn)  # what decides first
+    for index, (source, use) in others:
         cost = _other_cost(study, profile, source, use, left=end - time.monotonic())
         epoch = study.subject.use.steps_per_epoch or (results[0].cost.epoch_elements if results[0].cost else None)
         steps = use.every if use.every_in_steps else epoch and use.every * epoch

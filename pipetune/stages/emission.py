@@ -49,7 +49,7 @@ from pipetune.source.own_place import validates_at
 from pipetune.source.patch_application import digest_of
 from pipetune.source.shared_calls import SharedCalls
 from pipetune.source.unified_diffs import patch_header, unified_diff
-from pipetune.stages.study import Study
+from pipetune.stages.study import Study, reads_along
 from pipetune.timing.windows import host_part
 
 _PART_DIFFERS = "Without the other rewrites of the plan, it could not be shown to yield the same data."
@@ -82,7 +82,7 @@ def diff_of(
     """
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
-        shared = SharedCallTrials(study)
+        shared = SharedCallTrials(study, plan)
         may_share = shared.may_change if tries_others else None
         emission = emit(subject.source.pipeline, plan, other_pipelines=shared.pipelines, may_share=may_share)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
@@ -158,8 +158,14 @@ def emission_of(session: Session, *, for_all: Collection[str] = ()) -> Emission:
     dataset, patch = session.datasets[0], session.patch
     covered = patch.covered_part(dataset.plan) if patch is not None and dataset.plan is not None else Plan("")
     shared = {*for_all, *(patch.shared if patch is not None else ())}
-    others = [other.pipeline for other in session.datasets if other is not dataset]
+    others = _others(session, dataset, covered)
     return emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in shared)
+
+
+def _others(session: Session, dataset: DatasetResult, plan: Plan) -> list[Pipeline]:
+    """Returns the session's other pipelines that a plan of a dataset should not change."""
+    others = (one for one in session.datasets if one is not dataset)
+    return [one.pipeline for one in others if not reads_along(plan, dataset.pipeline, one.pipeline, one)]
 
 
 def emission_for_validation(session: Session, validation: DatasetResult, plan: Plan, inherited: Plan) -> Emission:
@@ -172,7 +178,7 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
         inherited: what the patch for training changes in this dataset too.
     """
     pipeline = apply_edits(validation.pipeline, inherited.edits)
-    others = [other.pipeline for other in session.datasets if other is not validation]
+    others = _others(session, validation, plan)
     first, switches = emission_of(session), _switches(session, validation, plan)
     if switches and len(plan.rewrites) == len(switches) and not inherited.rewrites:
         both = emission_of(session, for_all=_made_for_both(session, validation))
@@ -187,9 +193,9 @@ def _made_for_both(session: Session, validation: DatasetResult) -> frozenset[str
     """Returns keys of training's rewrites whose calls make its data and the validation data, and no third dataset."""
     training = session.datasets[0]
     pipeline, both = training.pipeline, (2, (validation.pipeline.name,))
-    sharing = SharedCalls(pipeline, [other.pipeline for other in session.datasets if other is not training])
-    found = set[str]()
-    for one in training.plan.rewrites if training.plan is not None else ():
+    plan = training.plan or Plan("")
+    sharing, found = SharedCalls(pipeline, _others(session, training, plan)), set[str]()
+    for one in plan.rewrites:
         made = [sharing.count_datasets(pipeline[name]) for name in one.named if name in pipeline]
         if made and all(count == both for count in made):
             found.add(one.key)
@@ -263,12 +269,16 @@ _MEMORY_OPERATORS = ("cache", "shuffle")
 
 
 class SharedCallTrials:
-    """Decides which rewrites may change every dataset of the calls they edit; `notes` holds the results."""
+    """Decides which rewrites of a plan may change every dataset of the calls they edit; `notes` holds the results."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, plan: Plan) -> None:
         self._study = study
         self._pipeline = study.subject.source.pipeline
-        self._others = [*study.subject.other_datasets, *_unconsumed_datasets(study)]
+        self._others = [
+            (source, use)
+            for source, use in (*study.subject.other_datasets, *_unconsumed_datasets(study))
+            if not reads_along(plan, self._pipeline, source.pipeline, use)
+        ]
         self.pipelines = [other.pipeline for other, _ in self._others]
         self._sharing = SharedCalls(self._pipeline, self.pipelines)
         self._plans: dict[int, Plan] = {}  # per other dataset, the rewrites accepted so far

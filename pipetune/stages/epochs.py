@@ -17,7 +17,7 @@ from pipetune.core.errors import StepFailed
 from pipetune.core.measurement import RunFailed, StepSeries, two_digits
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
-from pipetune.core.profile import Finding, Profile, finding_at
+from pipetune.core.profile import EPOCH_PAUSE, Finding, Profile, finding_at
 from pipetune.core.results import RunDynamics
 from pipetune.core.time_plan import EPOCHS, STEP_SERIES, Part
 from pipetune.measure import epochs
@@ -205,7 +205,7 @@ def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[
             filling = course.fill_seconds is not None and course.fill_seconds > 0.5 * course.border_seconds
             found.append(
                 finding_at(
-                    "epoch-pause",
+                    EPOCH_PAUSE,
                     shuffle if filling and shuffle else pipeline.output,
                     f"Every epoch begins with a pause of {two_digits(course.border_seconds)} s, "
                     f"{100 * share:.0f} % of an epoch of {elements:,} elements"

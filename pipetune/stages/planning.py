@@ -35,7 +35,7 @@ from pipetune.source.emit import emit
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.dataset_costs import validation_costs_much
 from pipetune.stages.profiling import store_autotuned, watch_autotune
-from pipetune.stages.study import Study, rule_context
+from pipetune.stages.study import Study, reads_along, rule_context
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,14 @@ def _can_express(study: Study, rewrite: Rewrite, candidates: Sequence[Rewrite]) 
 
     Alone, or with the same rewrite of the other operators that its call makes.
     """
-    pipeline, others = study.subject.source.pipeline, [other.pipeline for other, _ in study.subject.other_datasets]
+    pipeline, others = study.subject.source.pipeline, study.subject.other_datasets
     alike = [one for one in candidates if one.rule == rewrite.rule and one.node != rewrite.node]
-    plans = [(rewrite,), *([(rewrite, *alike)] if alike else [])]
-    return any(rewrite.key in emit(pipeline, Plan("tuned", one), other_pipelines=others).covered for one in plans)
+    for rewrites in ((rewrite,), *([(rewrite, *alike)] if alike else [])):
+        plan = Plan("tuned", rewrites)
+        beside = [one.pipeline for one, use in others if not reads_along(plan, pipeline, one.pipeline, use)]
+        if rewrite.key in emit(pipeline, plan, other_pipelines=beside).covered:
+            return True
+    return False
 
 
 def _is_above_cache(pipeline: Pipeline, rewrite: Rewrite, plan: Plan) -> bool:

@@ -169,8 +169,8 @@ def _limited(
     """Returns the wait share, limited to what an input that never overlaps with the step could cause.
 
     If the whole interval lies above that limit, something else made the real step longer than the one on a repeated
-    batch (batches of other shapes, other work): the wait is anything up to the limit. So it is if that made the step on
-    a repeated batch longer: the loop does more where the batch is a certain one.
+    batch (batches of other shapes, other work): the wait is anything up to the limit, and half of it is expected. It is
+    anything, too, if that made the step on a repeated batch longer: the loop does more where it is a certain one.
 
     Args:
         share: as measured.
@@ -184,10 +184,11 @@ def _limited(
         return replace(share, high=min(most, 0.99), method=f"{share.method}; a step on one repeated batch takes longer")
     if share.high <= most:
         return share
+    low = share.low if share.low < most else 0.0
     return replace(
         share,
-        median=min(share.median, most),
-        low=share.low if share.low < most else 0.0,
+        median=share.median if share.median < most else (low + most) / 2,  # the middle of what is left
+        low=low,
         high=most,
         method=f"{share.method}; at most {slowdown:.2g} times what the input takes alone",
     )

@@ -11,10 +11,11 @@ from typing import Any
 
 from pipetune import probes, tensorflow_private
 from pipetune.capture import consumption, job_processes
-from pipetune.capture.consumption import FIRST_ELEMENTS, Consumer, NoConsumer
+from pipetune.capture.consumption import FIRST_ELEMENTS, Consumer, Consumption, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.rebuilding import loops_at, rebuild_loops, rebuilt_operators
 from pipetune.capture.written_files import WrittenFiles
+from pipetune.core.edits import Insert, Plan, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
@@ -32,6 +33,7 @@ from pipetune.measure.runner import LockstepRunner, TensorFlowRunner
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 from pipetune.rewrites.rule import RuleContext
+from pipetune.source.shared_calls import reads_same_datasets
 from pipetune.source.source_files import source_lines
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
@@ -128,6 +130,19 @@ class Subject:
             )
             for source, use in ((self.source, self.use), *self.other_datasets)
         )
+
+
+def reads_along(plan: Plan, pipeline: Pipeline, other: Pipeline, use: Consumption | DatasetResult) -> bool:
+    """Whether another dataset reads the very datasets that a helper has made for a pipeline, and may change with them.
+
+    A preview of some elements may. So may longer ones and `adapt`, where operators are only inserted and all elements
+    stay as they are.
+    """
+    if plan.safety > Safety.STATISTICAL or not reads_same_datasets(pipeline, other):
+        return False
+    elements = use.consumed_elements if isinstance(use, DatasetResult) else use.elements
+    inserted = plan.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in plan.edits)
+    return (use.role == "preview" and elements < FIRST_ELEMENTS) or (inserted and use.role in ("preview", "adapt"))
 
 
 OTHERS_COMPARISON_SECONDS = 3.0
@@ -327,10 +342,12 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         built_in_loop=frozenset(turns),
         rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=study.subject.use.epochs),
         buildable_once=frozenset(name for name, turn in turns.items() if turn.alike),
+        read_by_others=_read_by_others(study.subject),
         partial_read=study.subject.partial_read,
         elements_read=study.subject.elements_read,
         rewritten_file=study.subject.written_files.written_again(study.subject.source, study.subject.use.call_path),
         epochs=study.subject.epochs,
+        epochs_in_loop=study.subject.use.epochs,
         steps_per_epoch=study.subject.use.steps_per_epoch,
         fingerprint=pipeline.fingerprint,
         serial_cycle_length=study.machine.cores_affinity,
@@ -343,6 +360,16 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         and study.subject.use.distributed_input is None,
         resuming=study.subject.resuming,
     )
+
+
+def _read_by_others(subject: Subject) -> frozenset[str]:
+    """Returns the ids of the operators that other datasets of the script read, too; for pipelines with a cache."""
+    if not subject.source.pipeline.memory_caches:
+        return frozenset()  # no rule asks
+    known = [source for source, _ in subject.other_datasets]
+    others = (*known, *live.siblings(subject.source, known))
+    read = {id(dataset) for source in others for dataset in source.datasets.values()}
+    return frozenset(name for name, dataset in subject.source.datasets.items() if id(dataset) in read)
 
 
 def _buffer_limit(machine: Machine) -> int | None:

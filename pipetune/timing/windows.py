@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import statistics
 import sys
 import time
@@ -424,8 +425,12 @@ def _measure(
             if until or epoch_elements is None:
                 break
             until = epoch_elements * -(-steps // epoch_elements)
-            if steps == until or passed * until / steps > MOST_STRETCH * seconds:
+            longest = max(map(operator.sub, arrivals[-steps:], [timer.start, *arrivals[-steps:]]))
+            whole = longest + (passed - longest) * until / steps  # a shuffle buffer is filled once an epoch
+            if steps == until or whole > MOST_STRETCH * seconds:
                 break
+        elif until and passed > MOST_STRETCH * seconds:
+            break
     timer.stop()
     latest = [timer.start, *arrivals[-steps:]][-_INTERVALS_KEPT - 1 :]
     return Window(

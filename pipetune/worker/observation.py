@@ -256,7 +256,10 @@ class ObservedRun:
         self._protect(consumption.NoConsumer(""), self._files.begin(use.dataset))
         taken = f"it was consumed by {use.consumer_call}"
         if use.elements:
-            taken = f"the script took only {use.elements} elements"
+            taken = f"the script ended after {use.elements:,} elements, on which it did not seem to train"
+            taken += ", and what it wrote is kept"
+            if requested is None and use.variable and use.elements >= consumption.FIRST_ELEMENTS:
+                taken += f". With --dataset {use.variable} that loop is taken for training"
         none = consumption.NoConsumer(f"No training step could be timed: {taken}.")
         self._run_work(use, use.inference or none)
 

@@ -248,6 +248,14 @@ def test_evaluate_predict_and_adapt_are_not_training() -> None:
     assert "passed predicted to Model.predict (train.py:" in said and "adapted" not in said
 
 
+def test_layer_that_calls_its_base_class_adapts_to_one_dataset() -> None:
+    words, layer = Dataset.from_tensor_slices(["a", "b", "b"]).batch(2), keras.layers.StringLookup()
+    with hooks.installed(ObservedScript(lambda *_: None, adapts_to=lambda dataset: dataset.take(1))) as script:
+        layer.adapt(words)
+    assert [(use.dataset, use.role) for use in script.uses] == [(words, "adapt")]
+    assert layer.get_vocabulary() == ["[UNK]", "b", "a"]
+
+
 INFERENCE = "score = pairs().map(lambda x, y: x)\nseen.append(len(model.predict(score, verbose=0)))"
 
 
@@ -395,6 +403,17 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     )
     assert found.use.name == "train" and found.seen == [[100, 101, 102]]
     assert found.roles == {"train": "training", "check": "validation"}
+
+
+def test_validation_data_of_the_same_call_is_no_other_stream() -> None:
+    found = run_text(
+        "train, check = [Dataset.range(size) for size in (50, 3)]\nfor step, x in enumerate(train):\n"
+        "    if step % 5 == 4:\n        seen.append([int(one) for one in check])",
+        serve=(Dataset.range(60),) * 2,
+    )
+    assert found.roles == {"train": "training", "check": "validation"}
+    assert len(found.seen) > 4 and found.seen[-1] == [0, 1, 2], "also while it is measured"
+    assert not found.script.reads_streams_alike, "it is studied by itself"
 
 
 def test_evaluation_of_data_that_the_same_helper_makes_gets_its_own() -> None:

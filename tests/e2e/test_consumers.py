@@ -29,7 +29,7 @@ WORKED: dict[str, tuple[str, ...] | Script] = {
     **{f"mirrored-{way}": (way,) for way in ("loop", "dataset_fn")},
     "consumers-removes_file": ("removes_file", "{large}"),
     "raises_within_map-python": ("python",),
-    "short_loop": ("{folder}/prepared",),
+    "short_loop": ("{folder}/prepared", "40"),
     "no_gpu": Script(SCRIPTS / "no_dataset.py", device="gpu"),
     "emulated": Script(SCRIPTS / "consumers.py", ("next_iter",), step_time=0.05),
 }
@@ -153,7 +153,9 @@ def test_loop_that_changes_too_many_files_is_stopped_and_only_its_input_measured
 def test_files_of_a_completed_script_are_kept(worked: Forked) -> None:
     done = completed(worked, "short_loop")
     restoration.restore(str(done.folder / "undo"))
-    assert (done.folder / "own" / "prepared").read_text() == "prepared 5"
+    assert (done.folder / "own" / "prepared").read_text() == "prepared 40"
+    why = done.consumer["why"]
+    assert "did not seem to train, and what it wrote is kept. With --dataset numbers that loop" in why
 
 
 @pytest.mark.parametrize(("name", "why", "hint"), [

@@ -13,6 +13,8 @@ from pipetune.core.results import Comparison, EqualityCheck
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live
 
+Dataset = tf.data.Dataset
+
 
 def edited(
     dataset: Any,
@@ -54,6 +56,18 @@ def check_of(comparison: Comparison, name: str) -> EqualityCheck:
 
 def image_draw(x: Any) -> Any:
     return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+
+def bucketed(dataset: Any, size: int) -> Any:
+    """Batches of elements of similar length; those that fill none are dropped."""
+    lines = dataset.map(lambda x: tf.fill([x % 40 + 1], x))
+    sizes = [size] * 4
+    return lines.bucket_by_sequence_length(lambda x: tf.shape(x)[0], [11, 21, 31], sizes, drop_remainder=True)
+
+
+def one_file(records: int = 20_000) -> Any:
+    """Numbers as a list of files yields records: of a shuffle of one element, which becomes many."""
+    return Dataset.range(records, records + 1).shuffle(1).flat_map(Dataset.range)
 
 
 def write_shards(folder: Path, *, shards: int = 6, records: int = 5) -> str:

@@ -37,7 +37,7 @@ from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
 from pipetune.equality.sharing import ComparedPipeline
 from pipetune.pipelines import live
 from pipetune.probes import function_splitting
-from tests.equality.comparing import check_of, edit_of, edited, image_draw, node, write_shards
+from tests.equality.comparing import bucketed, check_of, edit_of, edited, image_draw, node, one_file, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -152,6 +152,8 @@ def windows_of_six() -> Any:
 @pytest.mark.parametrize(("make", "plan"), [
     (lambda: Dataset.range(1000).map(lambda x: x + 1).filter(lambda x: x == 700).batch(4), "parallel map"),
     (windows_of_six, "prefetched cache"),
+    # all of the files, and few of their records
+    (lambda: one_file().map(lambda x: x + 1).filter(lambda x: x == 7000).batch(4), "parallel map"),
     # one whole batch of four in the data, and none in a sample with a batch of seven
     (lambda: Dataset.range(32).map(lambda x: x + 1).batch(8, True).batch(4, True), "parallel map"),
     (lambda: numbers().map(lambda x: tf.debugging.check_numerics(tf.cast(x, tf.float32) / 0.0, "")), "parallel map"),
@@ -193,6 +195,10 @@ def shuffled_twice(dataset: Any, count: int) -> Any:
     (lambda: numbers(60).shuffle(20).map(image_draw).batch(8).repeat(), [], EXACT),
     (lambda: numbers().batch(3), [SetOption("threading.private_threadpool_size", 2)], EXACT),
     (lambda: numbers().map(tf.negative).shuffle(20).batch(8).repeat(), ["cached map"], EXACT),
+    (lambda: bucketed(numbers(2000).shuffle(60), 30), ["moved shuffle map", "cached map"], EXACT),
+    (lambda: one_file(90).shuffle(30).map(tf.negative).batch(8), ["cached map"], REORDERS),
+    (lambda: Dataset.range(90, 91).shuffle(1).flat_map(lambda n: Dataset.range(n).shuffle(50)).map(tf.negative),
+        ["cached map"], REORDERS),
     (read_before, ["parallel batch"], EXACT),
     (lambda: shuffled_twice(Dataset.zip((numbers(400),) * 2), 400).batch(32), ["cached map"], STATISTICAL),
     (lambda: numbered(shuffled_twice(numbers(40), 40).batch(4), 100), ["cached map"], STATISTICAL),
@@ -208,6 +214,12 @@ def shuffled_twice(dataset: Any, count: int) -> Any:
 def test_plan_that_changes_nothing_is_equal(make: Callable[[], Any], plan: list[Any], safety: Safety) -> None:
     dataset = make()
     assert_proven(edited(dataset, *plan, safety=safety))
+
+
+def test_records_of_one_file_are_cut_where_order_is_free() -> None:
+    found = edited(one_file().shuffle(30).map(tf.negative).batch(8), "cached map", safety=REORDERS)
+    assert_proven(found)
+    assert found.elements < 1000, "not three times all records"
 
 
 @pytest.mark.one_core

@@ -16,7 +16,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality import sample
 from pipetune.equality.compare import compare_datasets
-from tests.equality.comparing import edited, image_draw, node, write_shards
+from tests.equality.comparing import bucketed, edited, image_draw, node, one_file, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -116,6 +116,8 @@ def asserted(dataset: Any) -> Any:
     (lambda: numbers().batch(8).repeat(), "moved batch repeat", EXACT, "epochs"),
     (lambda: numbers().shuffle(100).batch(8), "cached shuffle", EXACT, "epochs"),
     (lambda: numbers().shuffle(100, seed=7).batch(8), "cached shuffle", STATISTICAL, "epochs"),
+    (lambda: bucketed(numbers(2000).shuffle(60), 30), "cached map", EXACT, "epochs"),
+    (lambda: one_file().shuffle(60).take(8).map(tf.negative), "cached map", REORDERS, ""),
     (lambda: numbers(20).repeat(2), SetArgument("n1", "count", 3), EXACT, ""),
     (lambda: numbers(20).repeat(2), SetArgument("n1", "count", -1), EXACT, ""),
     (lambda: numbers().shuffle(60).take(8).map(tf.negative), "cached map", REORDERS, ""),

@@ -41,3 +41,14 @@ def test_branches_that_share_a_cache_each_fill_it_once() -> None:
     for _ in range(3):
         assert sorted(int(one) for one, _ in dataset) == list(range(10))
     assert counts["shared"] == 20
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_resampling_fills_a_cache_in_the_first_epoch(known: bool) -> None:
+    counts: Counter[str] = Counter()
+    shared = _counted(counts, "shared", 100).map(lambda value: tf.cast(tf.reshape(value, ()) % 5 == 0, tf.int32))
+    dataset = shared.rejection_resample(lambda label: label, [0.5, 0.5], initial_dist=[0.8, 0.2] if known else None)
+    first = sum(1 for _ in dataset)
+    filled = counts["shared"]
+    assert first and all(sum(1 for _ in dataset) for _ in range(3))
+    assert counts["shared"] == filled >= 100

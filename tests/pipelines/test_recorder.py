@@ -301,6 +301,20 @@ def test_nested_recorders_count_once() -> None:
     assert call_sites.location(inside) is not None and call_sites.location(after) is not None
 
 
+def test_seeds_that_calls_draw_are_counted() -> None:
+    with call_sites.Recorder():
+        tf.random.set_seed(3)
+        made = [tf.data.Dataset.range(9)]
+        made.append(made[-1].shuffle(9))
+        made.append(made[-1].map(lambda x: x + tf.random.uniform((), maxval=3, dtype=tf.int64)))
+        tf.random.uniform(())
+        made.append(made[-1].batch(2))
+        tf.random.set_seed(3)
+        made.append(made[-1].prefetch(2))
+    first, *counts = [call_sites.seeds_drawn(one) for one in made]
+    assert [count - first for count in counts] == [1, 1, 2, 4]
+
+
 def test_file_that_runs_again_is_recorded_afresh() -> None:
     """A cell of a notebook that is run twice: the datasets of its first run do not share its calls any more."""
     call_sites.clear()

@@ -9,9 +9,9 @@ import pytest
 
 from pipetune.core.edits import Consent, Insert, Plan, Safety
 from pipetune.core.machine import CpuLoad
-from pipetune.core.measurement import Interval
+from pipetune.core.measurement import Interval, Rate
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
+from pipetune.core.profile import EPOCH_PAUSE, VALIDATION_INPUT, Diagnosis, Finding, Verdict
 from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Outcome, RejectionReason
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session, TrainingResult
 from pipetune.core.session_file import redact
@@ -19,7 +19,7 @@ from pipetune.core.settings import Command
 from pipetune.report.answer import headline
 from pipetune.report.blocks import Checks, Commands, Diff, Facts
 from pipetune.report.page import page
-from pipetune.report.patch import why_no_patch
+from pipetune.report.patch import compared_extent, why_no_patch
 from pipetune.report.places import Places
 from pipetune.report.step_times import step_times
 from tests.report import reading
@@ -267,6 +267,15 @@ def test_slow_validation_is_no_warning_where_the_patch_changes_it():
         assert ("warnings" in ids(replace(session, datasets=(first, changed), findings=(slow,)))) is warned
 
 
+@pytest.mark.parametrize(("seconds", "warned"), [(0.05, False), (0.2, True), (None, True)])
+def test_a_long_start_of_each_epoch_is_no_warning_where_the_patch_shortens_it(seconds: float | None, warned: bool):
+    pause = Finding(EPOCH_PAUSE, "every epoch begins with a pause", "use repeat()", samples.SCRIPT, 40)
+    rates = {"defaults": Rate(first_batch_seconds=0.5), "tuned": Rate(first_batch_seconds=seconds)}
+    session = replace(with_main(samples.photos(), rates=rates), findings=(pause,))
+    assert ("warnings" in ids(session)) is warned
+    assert "warnings" in ids(with_main(session, plan=None))
+
+
 def test_a_patch_for_validation_says_what_becomes_of_its_data():
     session, tuned = samples.undetermined(), samples.photos()
     drawn = Comparison(Safety.STATISTICAL, (EqualityCheck("values", True),), elements=20, epochs=3)
@@ -302,6 +311,12 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     likely = samples.likely()
     beside = summary_line(replace(likely, patch=tuned.patch, datasets=(likely.datasets[0], validation)))
     assert "apply the patch for training, not the one shown, although it is not proven" in beside
+
+
+@pytest.mark.parametrize(("safety", "noun"), [(Safety.EXACT, "batches"), (Safety.REORDERS, "rows")])
+def test_batches_in_another_order_are_compared_row_by_row(safety: Safety, noun: str):
+    extent = compared_extent(samples.photos().datasets[0], Comparison(safety, (), elements=768, epochs=3))
+    assert extent == f"768 {noun} over 3 epochs"
 
 
 def test_the_time_spent_adds_up():

@@ -84,6 +84,9 @@ def test_suggestion_names_saving_call_and_difference(words: str) -> None:
     assert "1.0% of the maximum" in found.hint and "at least 2 times as large" in found.hint
     assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
     assert not _smaller(words, visits=0.0)  # a cache of the script has its results
+    measured = with_measured(context(words), shrinking_share=0.4)
+    maps = {node.id for node in measured.pipeline if node.op == "map"}
+    assert not list(suggest_smaller_decoding(measured, cached=maps))  # or that of the plan will have them
 
 
 _SLOW = "map python cpu=2ms waits=0us bytes=1k"

@@ -35,6 +35,10 @@ _ZIPPED = (
 )
 _UNORDERED = {"options": {"deterministic": False}}
 _CHOSEN = f"a = {_FILES} | map bytes=1k | repeat; b = range 9 | repeat; s = random; choose s a b"
+_PARTS = (
+    f"a = {_FILES} | map bytes=1k cpu=1ms; b = a | map | map random; p = range 1 | repeat elements=-1; "
+    "c = zip p a elements=10 | map | filter random"
+)
 _UNCOUNTED, _EARLY = "the number of elements is unknown", "may stop reading"
 
 
@@ -67,6 +71,10 @@ SILENT: list[Row] = [
     ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", _EARLY),
     (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b", _EARLY),
     (_CHOSEN, {"elements_read": 21}, "may leave it before its end"),
+    # Of two that read the same, none is read to the end: what chooses ends first, or one of them.
+    (f"{_PARTS}; s = range 9; choose s b c stop_on_empty_dataset=[True or False]", _EARLY),
+    (f"{_PARTS}; s = random elements=-1; d = range 9; choose s b c d stop_on_empty_dataset=True", _EARLY),
+    (f"{_PARTS}; s = a | batch 4 | scan writes; choose s b c stop_on_empty_dataset=True", _EARLY),
     # Elements that are dropped with one that raises would be there from the second epoch on.
     (f"{_FILES} | map bytes=1k | map random | [batch 2 or shuffle 9 | padded_batch 2 or enumerate or window 2"
      " | flat_map or take 30] | ignore_errors", "takes others along"),
@@ -113,7 +121,8 @@ SILENT: list[Row] = [
     # The price is unknown.
     ("range 90 elements=90 | window 9 elements=10 | flat_map inner=BatchDatasetV2+FilterDataset bytes=1k | map random",
      _UNCOUNTED),
-    ("range 90 elements=90 | [flat_map or unbatch] profiled=29 | map bytes=1k | map random", _UNCOUNTED),
+    ("range 90 elements=90 | [flat_map or unbatch or group_by_window] profiled=29 | map bytes=1k | map random",
+     _UNCOUNTED),
     ("range 90 elements=90 | interleave profiled=30 bytes=1k | map random", _UNCOUNTED),
     ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", _UNCOUNTED),
     ("TFRecordDataset elements=9 | map | batch 2", "the size of an element"),
@@ -172,13 +181,21 @@ FIRES: list[Row] = [
     (f"{_FILES} | map [raises reads_file or asserts] bytes=1k", _cache("n1")),
     (f"{_FILES} | [batch 5 or batch 4 drop_remainder=True] | batch 3 bytes=1k", _cache("n2")),
     (f"{_FILES} | map bytes=1k | take 3 | cache | map bytes=1k", _cache("n4")),
+    # In the place of one of file names, unless that fixes their order, serves others, or stays on disk.
+    (f"{_SLICES} | cache | map bytes=1k cpu=1ms | map random", ["EXACT -n1 cache(filename=)>n2"]),
+    (f"{_SLICES} | cache | shuffle 9 | {_MAP} | map random", ["EXACT n2>n3 -n1 cache(filename=)>n3"]),
+    (f"{_SLICES} | cache | map bytes=1k cpu=1ms | map random", {"read_by_others": frozenset({"n1"})}, _cache("n2")),
+    (f"{_SLICES} | shuffle 9 | cache | {_MAP} | map random", _cache("n3")),
+    (f"{_SLICES} | cache [shared=2 or filename=x] | {_MAP} | map random", _cache("n2")),
+    (f"a = {_SLICES} | cache; b = a | {_MAP}; zip b a | map random", _cache("n2")),
     # The smaller place too, where it is much smaller.
     (f"{_FILES} | map bytes=600k | map random | batch 2", _cache("n1", "n0")),
     # Each window becomes as many elements as the next; the count is measured.
     ("range 90 elements=90 | window 9 shift=9 elements=10 | flat_map inner=BatchDatasetV2 bytes=1k | map random",
      _cache("n2")),
-    # What one becomes differs, and there is a mean of enough of them.
-    ("range 90 elements=90 | [flat_map or unbatch] profiled=30 | map bytes=1k | map random", _cache("n2")),
+    # What one becomes, or how many become one, differs, and there is a mean of enough of them.
+    ("range 90 elements=90 | [flat_map or unbatch or group_by_window] profiled=30 | map bytes=1k | map random",
+     _cache("n2")),
     # A cache of the user's makes what is upstream of it equal in every epoch.
     (f"{_FILES} | map random bytes=1k | cache | map bytes=1k | map random", _cache("n3")),
     # Three at most: the one that saves most, then those that save most per byte held.
@@ -219,6 +236,10 @@ FIRES: list[Row] = [
     # What repeats endlessly is read again and again, and surely so where enough is read.
     (_CHOSEN, _cache("n1")),
     (_CHOSEN, {"elements_read": 22}, _cache("n1")),
+    # Who chooses among several that read the same ends with one of them: `rejection_resample`, and where it estimates.
+    (f"{_PARTS}; s = random elements=-1; choose s b c stop_on_empty_dataset=[True or False]", _cache("n1")),
+    (f"{_PARTS}; s = random elements=-1; d = range 9; choose s b c d stop_on_empty_dataset=False", _cache("n1")),
+    (f"{_PARTS}; s = a | map random | batch 4 | scan | unbatch; choose s b c stop_on_empty_dataset=True", _cache("n1")),
     # It is read more than once.
     (f"{_FILES} | map bytes=1k | repeat[ or  3] | batch 2", {"epochs": 1}, _cache("n1")),
     (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 5}, _cache("n1")),
@@ -262,8 +283,10 @@ FIRES: list[Row] = [
     (f"{_SHUFFLED} | {_MAP} | map random", {"epochs": 3}, _moved("n1>n2")),
     (f"{_SHUFFLED} | {_MAP} | map random", {"epochs": 2}, _frozen("n2")),
     (f"{_FILES} | map bytes=1k | shuffle 9 | {_MAP} | batch 2", {"randomness_fixed": True},
-     [*_cache("n1"), "STATISTICAL n2>n3 cache(filename=)>n3",
-      *_frozen("n4")]),  # it may get another seed
+     [*_moved("n2>n3"), *_frozen("n4")]),  # consecutive calls: it gets the same seed
+    (f"{_FILES} | map bytes=1k | shuffle 9 | prefetch | {_MAP} | batch 2", {"randomness_fixed": True},
+     [*_cache("n1"), "STATISTICAL n2>n4 cache(filename=)>n4",
+      *_frozen("n5")]),  # it may get another seed
     (f"{_SHUFFLED} | filter | {_MAP} | map random", _frozen("n3")),
     (f"{_SHUFFLED} | shuffle 5 | {_MAP} | map random", _moved("n2>n3 n1>n3")),
     # So can a repeat, as scripts have it that were written for TensorFlow 1.
@@ -389,6 +412,17 @@ def _notes(words: str, **fields: Any) -> str:
     return " ".join(check_proposes("cache", words, **fields)[0].notes)
 
 
+@pytest.mark.parametrize(("facts", "epochs"), [
+    ({"epochs": 5}, 15.0),
+    ({}, None),
+    ({"epochs_in_loop": 4}, None),  # the next iteration finds it full
+    ({"epochs_in_loop": 4, "built_in_loop": frozenset({"n0", "n1", "n2", "n3"})}, 12.0),
+])  # fmt: skip
+def test_rewrite_knows_in_how_many_epochs_the_cache_is_read(facts: dict[str, Any], epochs: float | None) -> None:
+    rewrites, _ = proposals(RULE, context(f"{_SLOW} | repeat 3", **facts))
+    assert {one.epochs_read for one in rewrites} == {epochs}
+
+
 def test_note_states_saved_time_per_epoch() -> None:
     notes = _notes(_SLOW, epochs=5)
     assert "From the second epoch on, it saves 100 ms of CPU time per epoch" in notes
@@ -477,6 +511,22 @@ def test_advice_says_what_caches_in_sampled_sources_save(words: str, share: str,
         assert share in advice.message and "100 calls would do" in advice.message and "97.7 KiB" in advice.hint
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (f"{_LISTED} | map bytes=1k cpu=9ms | map random cpu=1ms | shuffle 4 | batch 2 drop_remainder=True", True),
+    (f"{_LISTED} | map bytes=1k cpu=1ms | map random cpu=9ms | shuffle 4 | batch 2 drop_remainder=True", False),
+    (f"{_LISTED} | map bytes=1k cpu=9ms | map random cpu=1ms | shuffle 9 | batch 2 drop_remainder=True", False),
+    (f"{_LISTED} | map bytes=1k cpu=9ms | map random cpu=1ms | batch 2 drop_remainder=True | shuffle 4", False),
+    (f"{_LISTED} | map bytes=1k cpu=9ms | map random cpu=1ms | shuffle 4 | batch 2", False),  # with consent
+    (f"{_LISTED} | map bytes=1k cpu=9ms | map random cpu=1ms | shuffle 4 | batch 2 | take 3", False),
+])  # fmt: skip
+def test_advice_says_when_a_shuffle_of_all_elements_would_allow_a_cache(words: str, said: bool) -> None:
+    found = list(cache.suggest_larger_shuffle(context(words, memory_limit_bytes=1e6)))
+    assert bool(found) == said and not list(cache.suggest_larger_shuffle(context(words, memory_limit_bytes=1e3)))
+    for advice in found:
+        assert "No cache before batch" in advice.message and "90%" in advice.message
+        assert "shuffle(9)" in advice.hint and "again with --allow reorder" in advice.hint
+
+
 def test_best_position_is_upstream_of_a_shuffle_where_possible() -> None:
     shuffled = "list_files elements=4 | interleave elements=9 bytes=600k | map random"
     for words, op in (
@@ -502,6 +552,22 @@ def test_validation_may_be_cached_behind_what_only_passes_its_batches_on() -> No
     assert [edit.after for one in found for edit in one.edits if isinstance(edit, Insert)] == ["n2", "n3", "n4"]
     counted_behind = "TFRecordDataset | map | batch 16 drop_remainder=True | repeat 1"
     assert cache_whole_passes(context(counted_behind), elements=7, element_bytes=lambda node: 1e3)
+
+
+@pytest.mark.parametrize(
+    ("words", "after"),
+    [
+        ("list_files shuffle=False elements=5 | cache elements=5 | map elements=5", "n3"),
+        ("TFRecordDataset elements=5 | cache elements=5 | map elements=5", "n3"),
+        ("TFRecordDataset elements=5 | map elements=5 | cache elements=5", ""),
+        ("TFRecordDataset elements=5 | map elements=5 | cache elements=5 | map elements=5 | cache elements=5", ""),
+    ],
+    ids=["names of files", "files", "nothing but batch", "last of two"],
+)
+def test_validation_is_cached_behind_a_cache_that_leaves_work(words: str, after: str) -> None:
+    described = context(f"{words} | batch 2 elements=3 | prefetch 1")
+    found = cache_whole_passes(described, elements=3, element_bytes=lambda node: 1e3)
+    assert [edit.after for one in found[:1] for edit in one.edits if isinstance(edit, Insert)] == after.split()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ _TWO = (
 )
 _SERIAL = "range 9 | map 4 | shuffle 5 | map 4 | batch 2"
 _FUSED = "range 90 elements=90 bytes=8 cpu=1us | map bytes=8 cpu=1ms rows=exact | map fused=n1 rows=exact bytes=8"
+_MOVES = (
+    "TFRecordDataset elements=100 bytes=1k | map bytes=60k cpu=5ms | shuffle 50"
+    " | map bytes=600k cpu=5ms draws=2k head=90% random | batch 4"
+)
+_REPEATS = (
+    "TFRecordDataset elements=100 bytes=1k | map bytes=600k cpu=5ms | repeat | shuffle 50 | map bytes=60k cpu=5ms"
+    " | map random | batch 4"
+)
 _PADS = "from_tensor_slices elements=90 | map AUTOTUNE | map AUTOTUNE pads=256 | shuffle 10 | repeat | batch 4"
 
 
@@ -53,6 +61,10 @@ _PADS = "from_tensor_slices elements=90 | map AUTOTUNE | map AUTOTUNE pads=256 |
     ("range 9 | map | map pads=7 fused=n1 | batch 2", "map-fusion n2, pad-batches n2", "functions of other maps"),
     ("range 9 | map | map pads=7 fused=n1 | batch 2", "pad-batches n2, map-fusion n2", "names operator n2"),
     ("range 9 | map pads=7 rows=exact | batch 2", "pad-batches n1, vectorize-map n1", "exclude each other"),
+    # Of two places to move a shuffle or repeat to, the later one won, and the other rewrite did nothing.
+    (_MOVES, "shuffle-small n2, split-map n3", "n2 would be moved to two places"),
+    (_MOVES, "split-map n3, shuffle-small n2", "n2 would be moved to two places"),
+    (_REPEATS, "cache n4, shuffle-repeat-order n2", "n2 would be moved to two places"),
     # An unknown operator is the edit's problem, and ended a whole analysis.
     (_PADS, "pad-batches n2, shuffle-repeat-order n4", "n2"),
     ("range 9 | map rows=exact crop=yes calls=DecodeJpeg | batch 2", "vectorize-map, decode-and-crop", "replaced"),
@@ -63,6 +75,15 @@ def test_rewrites_that_are_legal_alone_may_conflict(words: str, wanted: str, why
     assert not any(conflict(words, one) for one in wanted.split(", "))
     found = conflict(words, *wanted.split(", "))
     assert why in found and bool(why) is bool(found)
+
+
+def test_cache_conflicts_with_a_shuffle_moved_upstream_of_it_if_a_batch_drops_elements() -> None:
+    """Every epoch would drop the same elements."""
+    words = "list_files elements=4 | interleave elements=9 bytes=1k | map bytes=9k | shuffle 9"
+    described, moved = context(f"{words} | batch 2 drop_remainder=True"), _free(Move("n4", "n2"))
+    cached = first(propose_all(described)[0], "cache", "n3")
+    assert not find_conflict(described, [cached]) and not find_conflict(described, [moved])
+    assert "fix the order in front of batch" in find_conflict(described, [cached, moved])
 
 
 def test_cache_conflicts_with_a_repeat_moved_upstream_of_it() -> None:

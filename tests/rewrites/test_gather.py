@@ -92,6 +92,10 @@ WINDOWS_SILENT: list[Row] = [
     (f"{_SINGLY} | batch 2".replace("gathers=series", "[ or gathers=no]"), None),
     (f"{_SINGLY} | batch 2".replace("elements=90", ""), None),
     (f"{_SINGLY.replace('windows |', 'a = windows |')}; b = a | batch 2; c = a | batch 3; zip b c", None),
+    # Those of several series are joined.
+    (f"a = {_SERIES}; b = {_SERIES} | {_ROWS}; concatenate a b | [batch 2 or shuffle 9 | batch 2]", "of several"),
+    (f"s = random; a = {_SERIES}; b = {_SERIES}; choose s a b | batch 2", "of several"),
+    ("a = range 9 | flat_map; b = range 9; concatenate a b | batch 2", ""),
     # The windows have other readers.
     (f"a = {_SERIES}; b = a | batch 2; c = a | batch 3; zip b c", None),
     (f"a = {_SERIES_ARRAYS} | window 3; b = a | flat_map | batch 2; c = a | flat_map | batch 3; zip b c", None),

@@ -147,6 +147,30 @@ def test_unseeded_shuffle_passes_no_draw(words: str, fixed: bool, changes: dict[
     assert move.safety.name == safety
 
 
+_UP = ("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle 9")
+_DOWN = ("cache", f"{_SMALL} | shuffle 9 | prefetch | map bytes=1k cpu=1ms | batch 2")
+
+
+@pytest.mark.parametrize(("move", "seeds", "shared", "safety"), [
+    (_UP, (2, 2, 3), 1, "EXACT"),  # the shuffle has drawn one
+    (_UP, (2, 3, 4), 1, "STATISTICAL"),
+    (_UP, (2, 2, 3), 2, "STATISTICAL"),  # of the other dataset it is not known
+    (_UP, (None, 2, 3), 1, "STATISTICAL"),
+    (_DOWN, (2, 3, 3, 3, 3), 1, "EXACT"),
+    (_DOWN, (2, 3, 3, 4, 4), 1, "STATISTICAL"),
+    (_DOWN, (2, 3, 4, 4, 4), 1, "STATISTICAL"),
+    (_DOWN, (2, 3, 3, None, 3), 1, "STATISTICAL"),
+])  # fmt: skip
+def test_unseeded_shuffle_passes_other_statements_that_drew_no_seed(move, seeds, shared, safety) -> None:
+    rule, words = move
+    described = _spread(context(words, randomness_fixed=True), line=90)
+    counted = zip(described.pipeline, seeds, strict=True)
+    nodes = tuple(replace(node, seeds_drawn=count, shared=shared) for node, count in counted)
+    described = replace(described, pipeline=replace(described.pipeline, nodes=nodes))
+    moves = [one.split() for one in outlines(proposals(rule, described)[0]) if one.split()[1].startswith("n")]
+    assert moves[0][0] == safety
+
+
 _ALIKE = "map passes=0+1"
 _PASS, _PASSES = "experimental_optimization.noop_elimination", "experimental_optimization.apply_default_optimizations"
 _OFF = {"options": {_PASS: False}}

@@ -131,6 +131,11 @@ def test_a_window_covers_whole_epochs_where_their_start_counts(epoch: int, first
     assert confirmed(made, seconds=30).pairs[0].tuned.steps == pytest.approx(steps, rel=0.1)
 
 
+def test_a_window_has_as_many_whole_epochs_as_there_is_time_for() -> None:
+    made = training(1.5, epoch_steps=20, first_seconds=0.2)
+    assert [confirmed(made, seconds=seconds).pairs[0].tuned.steps for seconds in (30, 8)] == [40, 20]
+
+
 def test_where_whole_epochs_take_too_long_the_first_element_of_a_window_counts_once_an_epoch() -> None:
     found = confirmed(training(1.5, epoch_steps=40, first_seconds=0.2), seconds=8)
     assert found.pairs[0].tuned.steps == pytest.approx(30, rel=0.1)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.simulated_sessions import SCENES, SessionDesign, simulate_session
-from pipetune.core.edits import Consent, Plan
+from pipetune.core.edits import Consent, Plan, Rewrite, Safety
 from pipetune.core.measurement import Interval
 from pipetune.core.results import Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
@@ -72,6 +72,16 @@ def test_of_what_reaches_the_most_the_lighter_is_first(shares: dict[str, float],
     by_rate = {gains.prediction(gains.composer.plan([one])).examples_per_second: one.rule for one in (A, B)}
     gains.cpu_share = lambda prediction: shares.get(by_rate[prediction.examples_per_second])
     assert "".join(one.rule for one in gains.ranked([C, large, small])) == first
+
+
+@pytest.mark.parametrize(("epochs", "first"), [(None, "ab"), (4, "ba"), (50, "ab")])
+@pytest.mark.parametrize(("gain", "most"), [({"a": 5.0, "b": 3.0}, None), ({"a": 40.0, "b": 20.0}, 5.0)])
+def test_the_epoch_that_fills_a_cache_gains_nothing(gain, most, epochs, first) -> None:
+    """Of four epochs 5x in three are 2.5x, also where either one would leave training nothing to wait for."""
+    gains = known(expecting({f"{name}@n1": value for name, value in gain.items()}))
+    gains.most_gain = lambda prediction: most
+    gains.cpu_share = lambda prediction: 0.1 if prediction.examples_per_second == 1600 * gain["a"] else 0.2
+    assert "".join(one.rule for one in gains.ranked([B, replace(A, epochs_read=epochs)])) == first
 
 
 @pytest.mark.parametrize(
@@ -197,6 +207,20 @@ def test_joined_is_nothing_that_only_an_input_without_a_model_gains_from() -> No
     assert len(gains.joined(LETTERS, A).rewrites) == 2  # the next one reaches what training can gain
     gains.most_gain = lambda prediction: None
     assert names(gains.joined(LETTERS, A)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("shown", "joins"), [({}, True), ({"b": 1.08}, True), ({"b": 1.01}, False)])
+def test_what_windows_do_not_show_is_not_joined_by_the_model_alone(shown: dict[str, float], joins: bool) -> None:
+    gains = known(expecting({"a@n1": 2.0, "b@n1": 1.12}), shown=shown)
+    assert gains.added(B).expected > known_of.WORTH
+    assert names(gains.joined(LETTERS, A)) == (["a", "b"] if joins else ["a"])
+
+
+@pytest.mark.parametrize(("safest", "joins"), [(A, False), (replace(A, safety=Safety.STATISTICAL), True)])
+def test_what_makes_the_safety_class_worse_is_not_joined(safest: Rewrite, joins: bool) -> None:
+    gains = known(expecting({"a@n1": 2.0, "b@n1": 1.5}))
+    plan = gains.joined([replace(B, safety=Safety.STATISTICAL)], safest)
+    assert names(plan) == (["a", "b"] if joins else ["a"]) and plan.safety is safest.safety
 
 
 def test_where_the_model_cannot_tell_only_what_windows_surely_show_is_joined() -> None:

@@ -79,6 +79,14 @@ def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> No
     assert all("cost model" not in offer.why for offer in unknown.offers)
 
 
+@pytest.mark.parametrize(("bound", "offered"), [(0.01, 0), (0.005, 1)])
+def test_nothing_unmeasured_is_offered_where_training_hardly_waits_with_the_plan(bound: float, offered: int) -> None:
+    candidates, gains = [rewrite("a"), rewrite("frozen", safety=Safety.REORDERS)], {"a@n1": 4.0, "frozen@n1": 2.5}
+    made = runner(gains, step_seconds=0.01)
+    found = Scene(candidates, made, expected=gains, budget_seconds=40.0, bound_seconds=bound).run()
+    assert names(found.chosen) == ["a"] and len(found.offers) == offered
+
+
 def test_offer_without_time_to_compare_its_data_is_measured_and_no_undecided_trial(monkeypatch) -> None:
     scene = Scene([rewrite("large", safety=Safety.REORDERS)], runner({"large@n1": 6.5}))
     late = EqualityCheck("values", None, "time ran out after 1 element", late=True)

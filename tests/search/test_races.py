@@ -85,6 +85,23 @@ def test_what_the_source_can_express_is_raced_first_if_it_gains_enough(gain: flo
     assert raced(found)[0] == f"{first}@n1" and names(found.chosen) == [first]
 
 
+@pytest.mark.parametrize(
+    ("gain", "more", "chosen"), [(1.5, 1.2, "patched"), (1.2, 1.0, "planned"), (1.0, 1.0, "planned")]
+)
+def test_what_the_source_can_express_takes_the_place_of_a_plan_without_a_patch(
+    gain: float, more: float, chosen: str
+) -> None:
+    expected = {"planned@n1": 3.0, "patched@n1": 1.3, "more@n2": 1.2}
+    candidates = [*(rewrite(name, group="one") for name in ("planned", "patched")), rewrite("more", node="n2")]
+    made = runner({"planned@n1": 2.0, "patched@n1": gain, "more@n2": more})
+    can_be_patched = {"expressible": lambda one: one.rule != "planned", "conflict": apart("planned", "more")}
+    found = Scene(candidates, made, expected=expected, budget_seconds=60, **can_be_patched).run()
+    assert raced(found)[0] == "planned@n1" and names(found.chosen)[0] == chosen
+    if chosen == "patched":
+        assert names(found.chosen) == ["patched", "more"] and found.gain is not None and found.gain.median < 2.0
+        assert reasons(found) == {"planned": RejectionReason.EXCLUDED} and "gains 1.9" in whys(found)["planned"]
+
+
 @pytest.mark.parametrize(("expressible", "skipped"), [("", True), ("slow", False), ("fast slow", True)])
 def test_what_is_predicted_slower_than_its_kind_is_run_only_if_it_alone_makes_a_patch(expressible, skipped) -> None:
     gains = {"fast@n1": 4.0, "slow@n1": 1.5}
@@ -279,6 +296,14 @@ def test_a_number_that_is_proven_by_itself_replaces_autotune() -> None:
     (proof,) = [trial for trial in found.trials if trial.kind == "search" and number in trial.plan.rewrites]
     assert is_only_new_one(number, proof, found)
     assert found.gains[number.key].median == pytest.approx(1.3, rel=0.03)
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(1.0, ["cache"]), (1.5, ["cache", "fusion"])])
+def test_other_draws_are_in_no_plan_before_their_gain_is_proven(gain: float, chosen: list[str]) -> None:
+    cache, fusion = rewrite("cache"), rewrite("fusion", safety=Safety.STATISTICAL)
+    made, expected = runner({cache.key: 3.0, fusion.key: gain}), {cache.key: 3.0, fusion.key: 1.5}
+    found = Scene([cache, fusion], made, expected=expected, budget_seconds=60).run()
+    assert names(found.chosen) == chosen and raced(found)[0] == made.compared[0] == cache.key
 
 
 def is_only_new_one(number: Rewrite, trial: Trial, found: SearchResult) -> bool:

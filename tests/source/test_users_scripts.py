@@ -68,6 +68,14 @@ validate(make(5, False))
 """
 IN_ONE_CHAIN = REPEATED.replace("shuffle(100)\n        ds = ds.repeat", "shuffle(100).repeat")
 
+ON_LONG_LINES = """def make(n):
+    ds = range(n)
+    ds = ds.shuffle(buffer_size=1000, reshuffle_each_iteration=True).repeat()
+    ds = ds.map(abs, num_parallel_calls=2)
+    return ds.batch(8)
+train(make(9))
+"""
+
 CHOSEN = IN_ONE_CHAIN.replace("if training:\n        ", "").replace("repeat()", "repeat() if training else ds")
 
 
@@ -436,6 +444,22 @@ SCRIPTS = [
     Script("flags: what both pass keeps its order and goes faster", FLAGS, (SetArgument("map#0", PARALLEL, 4),),
      ("    ds = ds.map(abs, num_parallel_calls=4)",), both=True),
     Script("shuffled and repeated in one chain", IN_ONE_CHAIN, CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated in one chain, too long for the line of another", ON_LONG_LINES, CACHED_BEFORE,
+     ("    ds = ds.map(abs, num_parallel_calls=2).cache()",
+      "    ds = ds.shuffle(buffer_size=1000, reshuffle_each_iteration=True)", "    ds = ds.repeat()")),
+    Script("shuffled under a condition, with a comment above it",
+     IN_ONE_CHAIN.replace("    if training", "    # paths only\n    # (cheap)\n    if training"), CACHED_BEFORE,
+     ("        # paths only", "        # (cheap)", "        ds = ds.cache().shuffle(100)")),
+    Script("a function that is called with another literal where nothing ran",
+     IN_ONE_CHAIN + "def test(): return make(3, training=False)\n", CACHED_BEFORE, CACHED_THERE),
+    Script("a function that is called with another literal where nothing ran: the other branch",
+     IN_ONE_CHAIN.replace("if training:", "if not training:\n        ds = ds.take(7)\n    else:")
+     + "def test(): return make(3, training=False)\n", (SetArgument("shuffle", "seed", 5),),
+     ("        ds = ds.shuffle(100, seed=5).repeat()",)),
+    Script("a function that is called with the same literal where nothing ran",
+     IN_ONE_CHAIN + "def test(): return make(3, True)\n", CACHED_BEFORE, ("def make(n, training, rule=False):",)),
+    Script("a function that is called with who knows what where nothing ran",
+     IN_ONE_CHAIN + "def test(on): return make(3, on)\n", CACHED_BEFORE, ("def make(n, training, rule=False):",)),
     Script("shuffled and repeated under a condition in parentheses",
      REPEATED.replace("if training:", "if (training and\n            n > 7):"), CACHED_BEFORE,
      (*CACHED_THERE[:1], "    if (training and", "            n > 7):", *CACHED_THERE[2:])),

@@ -55,6 +55,15 @@ def test_several_small_steps_per_call_are_measured(monkeypatch: pytest.MonkeyPat
     assert model.steps_per_execution == 1
 
 
+def test_advice_on_several_maps_of_one_call_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = Finding("decode-smaller", "map (train.py:4) decodes JPEGs at full scale")
+    monkeypatch.setattr(advice, "suggest_smaller_decoding", lambda *_, **__: [same, replace(same)])
+    monkeypatch.setattr(advice, "_steps_in_one_call", lambda *_: None)
+    one, _ = trained()
+    advice.advise(one, SMALL, BALANCED)
+    assert one.journal.session.advice == (same,)
+
+
 def test_wait_between_epochs_is_advised_where_the_data_is_read_again() -> None:
     slow = Profile((), ConsumerProfile("keras-fit", real_seconds=0.02))  # an epoch of a second
     once = call_sites.path_from(sys._getframe())

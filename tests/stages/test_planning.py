@@ -19,6 +19,7 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Stage
 from pipetune.core.results import Comparison, EqualityCheck, Prediction
 from pipetune.measure.runner import TensorFlowRunner
+from pipetune.pipelines import live
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.state import SearchState
@@ -37,6 +38,16 @@ def test_epochs_are_in_rule_context_if_certain() -> None:
         one.subject = replace(one.subject, use=use)
         context = rule_context(one, PROFILE, DIAGNOSIS)
         assert (context.epochs, context.steps_per_epoch) == (epochs if certain else None, steps)
+        assert context.epochs_in_loop == epochs
+
+
+def test_operators_that_other_datasets_read_are_in_rule_context() -> None:
+    cached = tf.data.Dataset.range(9).cache()
+    one = study_of(cached.map(lambda x: x + 1).batch(2))
+    assert not rule_context(one, PROFILE, DIAGNOSIS).read_by_others
+    other = live.read(cached.take(2)), one.subject.use
+    one.subject = replace(one.subject, other_datasets=(other,))
+    assert rule_context(one, PROFILE, DIAGNOSIS).read_by_others == {"n0", "n1"}
 
 
 @pytest.mark.parametrize(("make", "varies"), [(range, False), (np.random.permutation, True)])

@@ -47,6 +47,7 @@ def _faster(monkeypatch: pytest.MonkeyPatch) -> None:
 ON_BATCHES = Rewrite(
     "vectorize-map", "n1", Safety.EXACT, (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")), ""
 )
+NOTHING = Plan("")
 CACHED = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "c", {"filename": ""}),), "")
 
 
@@ -73,7 +74,7 @@ def shared(
     if gone:
         made.pop()
         gc.collect()
-    return SharedCallTrials(study_of(made[0], Consumption(made[1], "check", "validation", "fit")))
+    return SharedCallTrials(study_of(made[0], Consumption(made[1], "check", "validation", "fit")), NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_preview_reads_what_the_dataset_that_it_shows_reads(role, elements, edit
     with recorded():
         dataset = make(4096, affine)
         shown = dataset.take(1)
-    calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter", elements)))
+    calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter", elements)), NOTHING)
     assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
 
 
@@ -159,10 +160,10 @@ def test_what_is_made_of_all_that_training_reads_is_not_tried(monkeypatch: pytes
         return Plan("", (rewrite,))
 
     monkeypatch.setattr(SharedCallTrials, "_try_on_other", accept)
-    assert SharedCallTrials(study).may_change(ON_BATCHES) and tried == [3]
+    assert SharedCallTrials(study, Plan("", (ON_BATCHES,))).may_change(ON_BATCHES) and tried == [3]
     monkeypatch.setattr(SharedCallTrials, "_try_on_other", untried)
     monkeypatch.setattr(TimePlan, "of_sixty", lambda *_: -1.0)
-    late = SharedCallTrials(study)
+    late = SharedCallTrials(study, NOTHING)
     assert not late.may_change(ON_BATCHES)
     assert late.notes[0].endswith("with check, where the same change was not tried: its time was over.")
 
@@ -183,7 +184,7 @@ def test_validation_that_is_another_part_reads_the_cache_to_its_end(split, steps
     with recorded():
         train, held_out = split(make(4096, affine))
     use = Consumption(held_out, "held_out", "validation", "fit", steps_per_epoch=steps)
-    assert SharedCallTrials(study_of(train, use)).may_change(replace(CACHED, edits=CACHED.edits[:1])) is shares
+    assert SharedCallTrials(study_of(train, use), NOTHING).may_change(replace(CACHED, edits=CACHED.edits[:1])) is shares
 
 
 @pytest.mark.parametrize(("seeds", "shares"), [((1, 2), True), ((1,), False)])
@@ -192,7 +193,7 @@ def test_cache_before_a_loop_serves_all_that_its_iterations_make(seeds: tuple[in
         dataset = make(4096, affine)
         made = [dataset.shuffle(9, seed) for seed in seeds]
         other = dataset.take(9)
-    calls = SharedCallTrials(study_of(made[-1] if shares else other))
+    calls = SharedCallTrials(study_of(made[-1] if shares else other), NOTHING)
     assert calls.may_change(replace(CACHED, edits=(CACHED.edits[0],))) is shares and made
 
 
@@ -251,3 +252,44 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     for name in ("train", "check"):
         pairs = zip(original[name], after[name], strict=True)
         assert all(np.array_equal(one, another) for one, another in pairs)
+
+
+HELPER = """import numpy as np
+import tensorflow as tf
+def prepare(rows):
+    ds = tf.data.Dataset.from_tensor_slices(np.arange(rows, dtype="float32")).map(lambda x: x * 2.0 + 1.0)
+    return ds.batch(64).prefetch(1)
+train, check, test = prepare(4096), prepare(1024), prepare(512)
+shown = train.take(1)
+"""
+
+
+@pytest.mark.parametrize(("role", "elements", "safety", "changed"), [
+    ("preview", 1, Safety.EXACT, True),
+    ("preview", 1, Safety.REORDERS, False),
+    ("preview", 100, Safety.STATISTICAL, False),
+    ("adapt", 100, Safety.EXACT, True),
+    ("evaluation", 1, Safety.EXACT, False),
+])  # fmt: skip
+def test_preview_of_what_a_helper_has_made_for_training_changes_with_it(
+    role: str, elements: int, safety: Safety, changed: bool, tmp_path: Path
+) -> None:
+    """As in many tutorials: the helper makes training, validation and test data, of which the first is shown."""
+    path = tmp_path / "train.py"
+    path.write_text(HELPER)
+    made = executed(path, HELPER)
+    uses = (
+        Consumption(made["shown"], "shown", role, "iter", elements),
+        Consumption(made["check"], "check", "validation", "fit"),
+    )
+    study = study_of(made["train"], *uses, directory=str(tmp_path))
+    plan = Plan("tuned", (replace(CACHED, safety=safety),))
+    study.journal.update_dataset(plan=plan, diagnosis=Diagnosis(Verdict.INPUT_BOUND, ""))
+    try:
+        patch = make_patch(study, plan)
+    finally:
+        study.runner.close()
+    assert bool(patch.covered) is changed, patch.not_covered
+    if changed:
+        ((_, new),) = patched_texts(study.journal.update(patch=patch)).items()
+        assert "prepare(4096, cache=True), prepare(1024), prepare(512)" in new

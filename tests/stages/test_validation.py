@@ -54,6 +54,17 @@ def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyP
     assert validation.whole_pass
 
 
+def test_validation_is_measured_before_what_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    uses = [Consumption(Dataset.range(99).batch(4), f"words{index}", "adapt", "adapt") for index in range(3)]
+    unknown = Consumption(Dataset.range(40).filter(lambda x: x % 2 == 0).batch(4), "data", "validation", "fit")
+    monkeypatch.setattr(dataset_costs, "_OTHER_SECONDS", 0.2)
+    monkeypatch.setattr(dataset_costs, "_OTHERS_SECONDS", 1.0)
+    study = study_here(Dataset.range(64).batch(4), *uses, unknown)
+    dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    cost = study.journal.session.datasets[-1].cost
+    assert cost is not None and cost.epoch_elements == 5
+
+
 def test_pass_whose_end_is_not_seen_costs_what_is_seen_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Dataset.range(1000).map(lambda x: tf.numpy_function(lambda one: time.sleep(0.01) or one, [x], tf.int64))
     use = Consumption(slow.filter(lambda x: x >= 0), "held_out", "validation", "fit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from array import array
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -46,6 +47,22 @@ def test_window_covers_whole_epochs_where_they_are_short() -> None:
     waited = Dataset.range(10_000).map(lambda x: tf.py_function(_wait, [x], tf.int64))
     long = window(waited, seconds=0.02, epoch_elements=10_000)  # a whole epoch would take 50 s
     assert long.steps < 10_000
+
+
+@pytest.mark.parametrize(("gaps", "steps"), [
+    ([*[0.003] * 6, 0.2, *[0.003] * 23], 24),  # it begins with the last elements of an epoch; then a buffer is filled
+    ([0.03] * 24, 7),  # a whole epoch takes too long
+    ([*[0.003] * 6, 0.2, *[0.1] * 23], 10),  # and so it does here, as is seen later
+])  # fmt: skip
+def test_window_goes_on_to_the_end_of_an_epoch_whose_start_takes_most_of_it(gaps: list[float], steps: int) -> None:
+    arrivals, times = array("d"), accumulate(gaps)
+    began = list[float]()
+
+    def take() -> None:
+        began.append(time.perf_counter())
+        arrivals.append(began[0] + next(times))
+
+    assert windows._measure(take, arrivals, 0.2, 1.0, 0.0, 24).steps == steps
 
 
 @pytest.mark.one_core

@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.edits import Rewrite, apply_edits
+from pipetune.core.edits import Rewrite, Safety, apply_edits
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
@@ -20,6 +20,7 @@ from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites.cache import RULE
 from pipetune.rewrites.rule import RuleContext
+from tests.rewrites.on_data.patching import check_patch, script
 from tests.rules import proposals
 
 Dataset = tf.data.Dataset
@@ -115,3 +116,21 @@ def test_cache_at_each_proposed_place_keeps_data_equal(name: str, tmp_path: Path
     for rewrite in rewrites:
         found = _compared(source, rewrite)
         assert found.equal and found.proven, (name, rewrite.key, found.why)
+
+
+_NUMBERED = """
+ds = tf.data.Dataset.range(24)
+ds = ds.cache()
+ds = ds.shuffle(6)
+ds = ds.map(lambda x: tf.fill([9], x) + 1)
+ds = ds.batch(4)
+"""
+
+
+@pytest.mark.sample(1)
+def test_cache_of_numbers_gives_way_to_one_of_what_they_become(tmp_path: Path) -> None:
+    sample = script(tmp_path, _NUMBERED)
+    source, rewrites = _proposed(sample.run().ds)
+    (place,) = [one for one in rewrites if one.safety is Safety.EXACT]
+    text = check_patch(sample, source, place, expected="+ 1).cache()\nds = ds.shuffle(6)", elements=40)
+    assert text.count("cache()") == 1
