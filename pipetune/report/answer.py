@@ -291,7 +291,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         which = "the patch for training, not the one shown," if patch and patch.diff else "the patch"
         unproven = Fact(apply, f"apply {which} although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
-    approvals = list(_asking(session)) if script else []
+    approvals = list(_commands_to_approve(session)) if script else []
     steps += [*approvals, *again] if asks_for_approval(session) else [*again, *approvals]
     if session.status == "failed" and folder:
         typed = analyze_words(session)
@@ -303,7 +303,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     return tuple(steps)
 
 
-def _asking(session: Session) -> Iterator[Fact]:
+def _commands_to_approve(session: Session) -> Iterator[Fact]:
     """The commands that allow what needs approval, one for each option."""
     offers = offers_to_approve(session.main_dataset)
     offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= WORTH_APPROVAL]
@@ -406,13 +406,13 @@ def _patch(session: Session, places: Places) -> Iterator[Block]:
         yield shown
     elif patch is not None and patch.covered and places.confidential:
         yield Sentence("The patch is withheld: the session is confidential.")
-    elif not (outcome_of(session) in _SETTLED or session.validation or session.candidate or _withheld(patch)):
+    elif not (outcome_of(session) in _SETTLED or session.validation or session.candidate or _is_withheld(patch)):
         yield Sentence(f"No patch: {why_no_patch(session)}.")
-    if patch is not None and not _withheld(patch):
+    if patch is not None and not _is_withheld(patch):
         out = (f"Not in the patch: {words.clean(one.rule)}. {places.sentence(one.why)}" for one in patch.not_covered)
         yield from (Sentence(text, quiet=True) for text in dict.fromkeys(out))
 
 
-def _withheld(patch: PatchResult | None) -> bool:
+def _is_withheld(patch: PatchResult | None) -> bool:
     """Whether it was run and is not handed out, which the headline says."""
     return patch is not None and patch.verified is False

@@ -150,16 +150,19 @@ def _race_for_patch(state: SearchState) -> None:
         _race_best_expressible(state)
     finally:
         (expressible, found), (state.chosen, state.accepted) = _proven(state), (plan, accepted)
-    if found is None or found.gain is None or accepted.gain is None:
+    if expressible is None or found is None or found.gain is None or accepted.gain is None:
         return
-    if math.log(found.gain.median) < ENOUGH_FOR_A_PATCH * math.log(accepted.gain.median):
-        return
-    state.chosen, state.accepted = expressible, found
-    why = (
-        "the source cannot express it, and the patch has what it can; "
-        f"without a patch {plan.title} gains {accepted.gain.median:.2f}x"
-    )
-    state.left_out |= {one.key: (RejectionReason.EXCLUDED, why) for one in plan.rewrites}
+    ratio, ratio_without_patch = found.gain.median, accepted.gain.median
+    left = expressible
+    why = f"{expressible.title} gains {ratio:.2f}x with a patch, {plan.title} {ratio_without_patch:.2f}x without one"
+    if math.log(ratio) >= ENOUGH_FOR_A_PATCH * math.log(ratio_without_patch):
+        state.chosen, state.accepted, left = expressible, found, plan
+        why = (
+            "the source cannot express it, and the patch has what it can; "
+            f"without a patch {plan.title} gains {ratio_without_patch:.2f}x"
+        )
+    state.left_out |= {one.key: (RejectionReason.EXCLUDED, why) for one in left.rewrites}
+    state.notify("best", plan=state.chosen, gain=state.accepted.gain)
 
 
 def _proven(state: SearchState) -> tuple[Plan | None, Trial | None]:

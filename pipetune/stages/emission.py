@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pipetune.capture import consumption
-from pipetune.capture.consumption import FIRST_ELEMENTS
 from pipetune.core.distribution import VALIDATION_DATA
 from pipetune.core.edits import (
     Edit,
@@ -49,7 +48,7 @@ from pipetune.source.own_place import validates_at
 from pipetune.source.patch_application import digest_of
 from pipetune.source.shared_calls import SharedCalls
 from pipetune.source.unified_diffs import patch_header, unified_diff
-from pipetune.stages.study import Study, reads_along
+from pipetune.stages.study import Study, may_change_along, only_inserts, reads_along
 from pipetune.timing.windows import host_part
 
 _PART_DIFFERS = "Without the other rewrites of the plan, it could not be shown to yield the same data."
@@ -158,7 +157,7 @@ def emission_of(session: Session, *, for_all: Collection[str] = ()) -> Emission:
     dataset, patch = session.datasets[0], session.patch
     covered = patch.covered_part(dataset.plan) if patch is not None and dataset.plan is not None else Plan("")
     shared = {*for_all, *(patch.shared if patch is not None else ())}
-    others = _others(session, dataset, covered)
+    others = _others(session, dataset, dataset.plan or covered)  # as when the patch was written
     return emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in shared)
 
 
@@ -336,10 +335,11 @@ class SharedCallTrials:
         if derived and rewrite.safety is Safety.EXACT and not _needs_memory(rewrite):
             return True
         places, others = ([node.location for node in one] for one in (self._pipeline, source.pipeline))
-        may_change = places == others or (use.role == "preview" and use.elements < FIRST_ELEMENTS)
-        if rewrite.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in rewrite.edits):
-            alike = use.role in ("preview", "adapt")
-            may_change = may_change or alike or _reads_all(source.pipeline, use, touched)
+        may_change = (
+            places == others
+            or may_change_along(rewrite.safety, rewrite.edits, use)
+            or (only_inserts(rewrite.safety, rewrite.edits) and _reads_all(source.pipeline, use, touched))
+        )
         return may_change and all(node.shared == 1 for node in touched)
 
     def _try_on_other(self, index: int, rewrite: Rewrite) -> Plan | None:

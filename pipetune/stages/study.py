@@ -15,7 +15,7 @@ from pipetune.capture.consumption import FIRST_ELEMENTS, Consumer, Consumption, 
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.rebuilding import loops_at, rebuild_loops, rebuilt_operators
 from pipetune.capture.written_files import WrittenFiles
-from pipetune.core.edits import Insert, Plan, Safety
+from pipetune.core.edits import Edit, Insert, Plan, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
@@ -133,16 +133,25 @@ class Subject:
 
 
 def reads_along(plan: Plan, pipeline: Pipeline, other: Pipeline, use: Consumption | DatasetResult) -> bool:
-    """Whether another dataset reads the very datasets that a helper has made for a pipeline, and may change with them.
+    """Whether another dataset reads the very datasets that a helper has made for this one, and may change with them."""
+    return reads_same_datasets(pipeline, other) and may_change_along(plan.safety, plan.edits, use)
+
+
+def may_change_along(safety: Safety, edits: Sequence[Edit], use: Consumption | DatasetResult) -> bool:
+    """Whether what reads the very data that these edits change may get the changed data.
 
     A preview of some elements may. So may longer ones and `adapt`, where operators are only inserted and all elements
     stay as they are.
     """
-    if plan.safety > Safety.STATISTICAL or not reads_same_datasets(pipeline, other):
-        return False
     elements = use.consumed_elements if isinstance(use, DatasetResult) else use.elements
-    inserted = plan.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in plan.edits)
-    return (use.role == "preview" and elements < FIRST_ELEMENTS) or (inserted and use.role in ("preview", "adapt"))
+    if use.role == "preview" and elements < FIRST_ELEMENTS:
+        return safety <= Safety.STATISTICAL
+    return use.role in ("preview", "adapt") and only_inserts(safety, edits)
+
+
+def only_inserts(safety: Safety, edits: Sequence[Edit]) -> bool:
+    """Whether all operators and all elements stay as they are."""
+    return safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in edits)
 
 
 OTHERS_COMPARISON_SECONDS = 3.0

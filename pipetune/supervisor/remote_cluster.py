@@ -407,7 +407,16 @@ _SHUTDOWN_POLL_SECONDS = 0.05  # by judgement: `shutdown` takes up to this long;
 
 @contextlib.contextmanager
 def rendezvous_server(host: str) -> Iterator[str]:
-    """Runs a server on an address of this machine and yields "host:port"; on exit, the server and its values are gone.
+    """Runs a Gloo rendezvous server for the ranks of Horovod, and yields its "host:port"; on exit, its values are gone.
+
+    The server of `horovodrun` is meant for a single start; this one is new for every start of the ranks. A rank
+    that exits before the rendezvous is complete leaves its address there; the next rank with that number is then
+    looked up at the stale address, and all ranks hang. The protocol is that of Horovod 0.28.1
+    (`horovod/runner/http/http_server.py`): PUT and GET of a value at /SCOPE/KEY, 404 while there is none, and
+    DELETE by a rank that has found all others. DELETE does nothing here: the values end with the server.
+
+    Args:
+        host: an address of this machine.
 
     Raises:
         PipetuneError: the server cannot listen on `host`.

@@ -100,6 +100,8 @@ def test_what_the_source_can_express_takes_the_place_of_a_plan_without_a_patch(
     if chosen == "patched":
         assert names(found.chosen) == ["patched", "more"] and found.gain is not None and found.gain.median < 2.0
         assert reasons(found) == {"planned": RejectionReason.EXCLUDED} and "gains 1.9" in whys(found)["planned"]
+    elif gain > 1.0:
+        assert reasons(found)["patched"] is RejectionReason.EXCLUDED and "planned 1.9" in whys(found)["patched"]
 
 
 @pytest.mark.parametrize(("expressible", "skipped"), [("", True), ("slow", False), ("fast slow", True)])
