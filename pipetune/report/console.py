@@ -199,8 +199,12 @@ class Progress:
 
     def verdict(self, word: str, sentence: str) -> None:
         """The verdict, as soon as it is known and before any trial: it ends its step."""
+        self.conclude(f"{word.upper()}. {words.sentence(sentence)}")
+
+    def conclude(self, result: str) -> None:
+        """What came of the step that is running, in words: it ends the step."""
         if not self._quiet:
-            self._result = f"{word.upper()}. {words.sentence(sentence)}"
+            self._result = result
             self._finish_step()
 
     def warn(self, text: str) -> None:

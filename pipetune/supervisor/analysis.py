@@ -238,8 +238,13 @@ class _Run:
         """Whether a patch can be verified: a single task of a cluster would block until its peers start."""
         return self._request.place is None or self._tasks is not None
 
-    def _show_verification_progress(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
-        self._screen.update("verification", doing, self._time_left.verifying(pairs=pairs, proven=proven))
+    def _show_verification_progress(
+        self, doing: str, *, pairs: int = 0, proven: str = "", decided: bool = False
+    ) -> None:
+        if proven:
+            self._screen.conclude(proven)
+        left = self._time_left.verifying(pairs=pairs, proven=bool(proven))
+        self._screen.update("steps" if decided else "verification", doing, left)
 
     def _save_session(self, session: Session) -> None:
         self._session = replace(session, command=self._command)

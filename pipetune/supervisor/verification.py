@@ -38,8 +38,14 @@ _MARGIN = 0.2  # share of the memory kept free for what cannot be predicted, as 
 class OnProgress(Protocol):
     """Hears what a verification does."""
 
-    def __call__(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
-        """The current activity, in words; how many pairs of windows there are; whether the patch is proven."""
+    def __call__(self, doing: str, *, pairs: int = 0, proven: str = "", decided: bool = False) -> None:
+        """The current activity, in words.
+
+        Args:
+            pairs: how many pairs of windows there are.
+            proven: the gain, once the patch is proven.
+            decided: what is measured decides nothing.
+        """
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,7 @@ class _ScriptPair:
             return found
         if False not in self._held_scripts and self._begin(original, patched=False).why:
             return found
-        self._on_progress("measuring epochs and memory of the original input")
+        self._on_progress("epochs and memory of the original input", decided=True)
         session_file.save(self._complete_session, Path(self._starter.job.session))  # no part of it was left out
         stays = found.verified or not self._covers_plan
         begun = time.monotonic()
@@ -479,4 +485,5 @@ class _ScriptPair:
             self._on_progress(f"pair {pairs}: {details['ratio']:.2f}x so far", pairs=pairs)
         if event == "proven":
             self._proven_at = time.monotonic()
-            self._on_progress(f"proven {details['median']:.2f}x; measuring AUTOTUNE for comparison", proven=True)
+            proven = f"{details['median']:.2f}x faster"
+            self._on_progress("AUTOTUNE everywhere, for comparison", proven=proven, decided=True)

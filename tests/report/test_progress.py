@@ -51,6 +51,10 @@ def test_a_log_gets_a_line_per_step_and_every_ten_seconds_and_what_is_finished()
         progress.update("trials", "prefetch", 35.0)
         clock.now += 2
         progress.update("trials", "cache", 33.0)
+        progress.update("verification", "pair 2")
+        clock.now += 5
+        progress.conclude("2.31x faster")
+        progress.update("steps", "epochs")
     assert stream.getvalue().splitlines() == [
         "[starting the script]  running train.py  0 s",
         "+ starting the script    9 s",
@@ -59,6 +63,10 @@ def test_a_log_gets_a_line_per_step_and_every_ten_seconds_and_what_is_finished()
         "                             step.",
         "[trying changes]  parallel-map  17 s, about 45 s to go",
         "[trying changes]  cache  28 s, about 35 s to go",
+        "+ trying changes        11 s",
+        "[proving the patch]  pair 2  28 s",
+        "+ proving the patch      5 s 2.31x faster",
+        "[measuring details]  epochs  33 s",
     ]
 
 

@@ -42,8 +42,8 @@ class Recorder:
 
     def __init__(self, *, while_verifying: Callable[[], None] = lambda: None) -> None:
         self._while_verifying = while_verifying
-        self.said, self.warned, self.verdicts, self.phases, self.done = (list[str]() for _ in range(5))
-        self.say, self.warn = self.said.append, self.warned.append
+        self.said, self.warned, self.verdicts, self.phases, self.done, self.results = (list[str]() for _ in range(6))
+        self.say, self.warn, self.conclude = self.said.append, self.warned.append, self.results.append
 
     def update(self, phase: str, doing: str = "", left: float | None = None) -> None:
         self.phases.append(phase)
