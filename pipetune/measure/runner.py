@@ -158,14 +158,20 @@ class TensorFlowRunner:
             timed.append(window.wall_seconds)
             return self._with_load(window)
 
-    def training_window(self, plan: Plan, *, steps: int) -> Window:
-        """Returns a window of training steps on the pipeline with `plan` applied; `steps` counts its elements.
+    def training_window(self, plan: Plan, *, steps: int, epoch_steps: int | None = None) -> Window:
+        """Returns a window of training steps on the pipeline with `plan` applied.
+
+        Args:
+            plan: the plan.
+            steps: elements of the pipeline to measure.
+            epoch_steps: elements of an epoch, where no profile has them yet.
 
         Raises:
             RunFailed: the pipeline cannot be built, or a step or its input raised.
             StepFailed: the step raised on the original pipeline.
         """
-        return self._train(self.training_dataset(plan), steps, as_written=not plan.rewrites)
+        dataset, epoch = self.training_dataset(plan), epoch_steps or self.epoch_steps
+        return self._train(dataset, steps, as_written=not plan.rewrites, epoch_steps=epoch)
 
     def bound_window(self, *, steps: int) -> Window:
         """Returns a window of training steps on one batch, cached and repeated: the model's own bound.
@@ -294,12 +300,15 @@ class TensorFlowRunner:
         """The pauses of the input as written, if it comes in bursts; the start of an epoch is none."""
         return self.profile.pause_within(self.epoch_steps) if self.profile is not None else None
 
-    def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
+    def _train(self, dataset: Any, steps: int, *, as_written: bool, epoch_steps: int | None = None) -> Window:
+        warmup = max(1, min(_WARM_UP_STEPS, steps - 1))
+        if epoch_steps and steps < epoch_steps:  # it ends with the epoch at the latest: its start is counted by itself
+            warmup = min(warmup, epoch_steps - steps)
         self.drop_file_caches()
         try:
             unit = "bound" if dataset is self._bound else "training"
             with self._timed(unit) as timed, self.measuring(), self.load.window():
-                window = self.consumer.window(dataset, steps=steps, warmup=max(1, min(_WARM_UP_STEPS, steps - 1)))
+                window = self.consumer.window(dataset, steps=steps, warmup=warmup)
                 timed.append(window.wall_seconds)
         except StepRaised as failure:
             if not as_written:
@@ -379,11 +388,11 @@ class LockstepRunner(TensorFlowRunner):
         super().__init__(source, consumer, **others)
         self._team = team
 
-    def training_window(self, plan: Plan, *, steps: int) -> Window:
+    def training_window(self, plan: Plan, *, steps: int, epoch_steps: int | None = None) -> Window:
         """As in the base class, of all workers; raises RunFailed if one of them cannot build or run the pipeline."""
         self.training_dataset(plan)  # if this raises, the other workers need not build it
         self._team.prepare(plan)
-        return super().training_window(plan, steps=steps)
+        return super().training_window(plan, steps=steps, epoch_steps=epoch_steps)
 
     def bound_window(self, *, steps: int) -> Window:
         """As in the base class, of all workers; raises RunFailed if one of them cannot build or run the pipeline."""

@@ -49,6 +49,7 @@ def measure_stall(
     input_seconds: float = 0.0,
     pause: Pause | None = None,
     ahead: int = 0,
+    epoch_steps: int | None = None,
     seed: int,
     steps: int | None = None,
     window_seconds: float = 0.7,
@@ -64,6 +65,7 @@ def measure_stall(
         pause: of the input alone. Windows of real steps begin with an iterator, so that shorter ones see none; where
             longer ones do not fit into the time, the share allows for it.
         ahead: elements that the input prepares ahead.
+        epoch_steps: elements of an epoch; windows that are longer cover whole epochs. None: unknown.
         steps: per window; None: chosen so that a window takes about `window_seconds`, or less where time is short.
         most_steps: in a window so chosen; few where the consumer may run out of steps.
 
@@ -79,6 +81,8 @@ def measure_stall(
     first = real(fewest)
     seconds = min(window_seconds, limit_seconds / (2 * ROUNDS[0]))
     count = steps or max(fewest, min(most_steps, round(seconds / first.step_seconds)))
+    if not steps and epoch_steps and count > epoch_steps:
+        count -= count % epoch_steps
     real_count, waited = count, 0.0
     unbridged = pause.unbridged(ahead, warm.step_seconds) if pause is not None else None
     if pause is not None and unbridged is not None and unbridged.missed_by(count, first.step_seconds):

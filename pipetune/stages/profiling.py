@@ -202,7 +202,7 @@ def _consumer_profile(
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.description)
     try:
         stall: Stall = measure_stall(
-            lambda steps: runner.training_window(ORIGINAL, steps=steps).counting_start(
+            lambda steps: runner.training_window(ORIGINAL, steps=steps, epoch_steps=epoch).counting_start(
                 epoch, more_seconds=fill_seconds
             ),
             lambda steps: runner.bound_window(steps=steps).counting_start(epoch),
@@ -211,6 +211,7 @@ def _consumer_profile(
             input_seconds=input_seconds,
             pause=pause,
             ahead=_elements_ahead(study),
+            epoch_steps=epoch,
             most_steps=_MOST_LOOP_STEPS if consumer.kind == "loop" else _MOST_STEPS,
             window_seconds=_STEPS_SECONDS,
             seed=study.settings.seed,
@@ -459,10 +460,11 @@ def profile_training(study: Study) -> Profile:
     seconds = full.seconds
     profile = take_profile(study, cache_seconds=seconds)
     rebuilds = _is_rebuilt(study)
-    share = 1.0 if rebuilds else _added_share(study, profile, seconds)
+    share = 1.0 if rebuilds else _added_share(study, profile, full)
     takes = f"which takes {'more than' if full.at_least else 'about'} {two_digits(seconds)} s"
     if share is not None:
-        takes += ", again in each iteration of the loop" if rebuilds else f": {share:.0%} of the training"
+        longer = f"longer than later epochs by {share:.0%} of the training"
+        takes += f", {'again in each iteration of the loop' if rebuilds else longer}"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
         study.journal.update(training=None)  # of later epochs
@@ -553,12 +555,13 @@ def _fill_own_caches(study: Study) -> FullCaches | None:
     return full
 
 
-def _added_share(study: Study, profile: Profile, cache_seconds: float) -> float | None:
+def _added_share(study: Study, profile: Profile, full: FullCaches) -> float | None:
     """Returns which share of the training is added by filling the caches; None if its length is not known."""
-    passes, steps, step = _passes(study), study.runner.epoch_steps, profile.consumer.real_seconds
+    passes, step = _passes(study), profile.consumer.real_seconds
+    steps = study.runner.epoch_steps or study.subject.source.pipeline.epoch_elements(counted(full))
     if passes is None or steps is None or step is None:
         return None
-    added = max(0.0, cache_seconds - steps * step)
+    added = max(0.0, full.seconds - steps * step)
     return added / (added + passes * steps * step)
 
 

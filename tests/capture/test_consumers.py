@@ -183,6 +183,16 @@ PREFETCH = plan(Insert("n1", "prefetch", "p", {"buffer_size": 1}))
 CACHE = plan(Insert("n0", "cache", "c"))
 
 
+@pytest.mark.parametrize(("steps", "known"), [(4, None), (4, 6), (5, None), (5, 6), (6, None)])
+def test_a_window_within_an_epoch_does_not_cross_its_end(steps: int, known: int | None, tmp_path: Path) -> None:
+    """The start of an epoch, which counts once an epoch, would be inside a second time."""
+    seen: list[int] = []
+    dataset = tf.data.Dataset.range(6) if known is None else tf.data.Dataset.range(6).filter(lambda x: x >= 0)
+    runner = make_runner(dataset, loop_consumer.StepConsumer(lambda x: seen.append(int(x))), tmp_path)
+    assert runner.training_window(Plan("current"), steps=steps, epoch_steps=known).steps == steps
+    assert seen[:6] == [0, 1, 2, 3, 4, 5] and len(seen) == (6 if steps < 6 else 8)
+
+
 def test_weights_optimizer_and_counters_are_restored_after_each_window(tmp_path: Path) -> None:
     model = counting()
     held = [*model.variables, *model.optimizer.variables]

@@ -108,6 +108,13 @@ def test_the_start_of_an_epoch_counts_once_an_epoch(epoch: int | None, share: fl
     assert found.start_seconds == pytest.approx(0.93 / epoch if share else 0.0)
 
 
+@pytest.mark.parametrize(("epoch", "steps"), [(None, 70), (40, 40), (30, 60), (80, 70)])
+def test_windows_longer_than_an_epoch_cover_whole_ones(epoch: int | None, steps: int) -> None:
+    """One of an epoch and three quarters has one start inside."""
+    found, counts = stall(0.010, 0.005, epoch_steps=epoch)
+    assert found.steps == steps and set(counts[1:]) == {steps}
+
+
 @pytest.mark.parametrize(("limit_seconds", "ahead", "steps", "share"), [
     (60.0, 0, 100, 0.545),  # windows with a pause of 1.2 s in each
     (4.0, 0, 50, 0.545),  # half as long: 12 ms of waiting beside each step of 10 ms

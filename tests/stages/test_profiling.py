@@ -171,9 +171,9 @@ FILLS = "The first epoch fills this cache, which takes about"
 
 
 @pytest.mark.parametrize(("seconds", "step_seconds", "epochs", "told", "profiles"), [  # eight steps per epoch
-    (12.0, 0.1, 2, f"{FILLS} 12 s: 88% of the training. So this epoch was", 2),
-    (12.0, 0.1, 20, f"{FILLS} 12 s: 41% of the training. What was measured", 1),
-    (2.0, 0.01, 2, f"{FILLS} 2 s: 92% of the training. What was measured", 1),
+    (12.0, 0.1, 2, f"{FILLS} 12 s, longer than later epochs by 88% of the training. So this epoch was", 2),
+    (12.0, 0.1, 20, f"{FILLS} 12 s, longer than later epochs by 41% of the training. What was measured", 1),
+    (2.0, 0.01, 2, f"{FILLS} 2 s, longer than later epochs by 92% of the training. What was measured", 1),
     (12.0, 1.5, 20, "", 1),
     (12.0, None, 20, f"{FILLS} 12 s. ", 1),
 ])  # fmt: skip
@@ -187,6 +187,20 @@ def test_what_filling_adds_decides_which_epoch(seconds, step_seconds, epochs, to
     assert (study.runner.measured is study.subject.source) is (profiles == 2)
     messages = [one.message for one in study.journal.session.findings]
     assert len(messages) == bool(told) and all(one.startswith(told) for one in messages)
+
+
+def test_what_filling_adds_is_told_where_the_cache_alone_knows_how_long_an_epoch_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with records in files: TensorFlow does not know how many there are."""
+    measured_with(trained(0.01), monkeypatch)
+    fill = profiling._fill_own_caches
+    monkeypatch.setattr(profiling, "_fill_own_caches", lambda study: replace(fill(study), seconds=2.0))
+    study = study_here(Reads().dataset.filter(lambda x: x >= 0).batch(8).cache().prefetch(1))
+    study.subject = replace(study.subject, use=replace(study.subject.use, epochs=2, epochs_certain=True))
+    profile_training(study)
+    (finding,) = study.journal.session.findings
+    assert finding.message.startswith(f"{FILLS} 2 s, longer than later epochs by 92% of the training.")
 
 
 def test_a_cache_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
