@@ -83,8 +83,12 @@ def first_number(dataset: Any) -> int | None:
         return None
     if not tf.executing_eagerly() or int(dataset.cardinality()) != INFINITE:
         return None
-    first, second = (tensorflow_private.element_at(dataset, place) for place in (0, 1))
-    return int(first) if int(second) == int(first) + 1 else None
+    first, second = (int(tensorflow_private.element_at(dataset, place)) for place in (0, 1))
+    if second != first + 1:
+        return None
+    # Not the first numbers of something else, as of `range(2).repeat()` that chooses among datasets.
+    graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
+    return first if {node.op for node in graph.node} == {"Const", "RangeDataset", "_Retval"} else None
 
 
 def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:

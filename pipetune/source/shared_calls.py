@@ -362,9 +362,12 @@ class SharedCalls:
     def count_datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
         """Returns how many datasets the call site of `node` serves, and the names of the other pipelines it serves."""
         names = tuple(self.other_pipelines[index].name for index in self.sharing_pipelines(node))
+        return max(self._made_by_call(node), 1 + len(names)), names
+
+    def _made_by_call(self, node: Node) -> int:
+        """Returns how many datasets the call site of `node` has made, each of which several pipelines may read."""
         # A library may make several operators of a kind in one call, so the smallest count bounds the number of calls.
-        counts = [mine.shared for mine in self.pipeline if _share_call(node, mine)]
-        return max(min(counts, default=node.shared), 1 + len(names)), names
+        return min((mine.shared for mine in self.pipeline if _share_call(node, mine)), default=node.shared)
 
     def sharing_pipelines(self, node: Node) -> tuple[int, ...]:
         """Returns the indices of the other pipelines with an operator made by the call of `node`."""
@@ -450,7 +453,7 @@ class SharingRules(SharedCalls):
             CannotExpress: other datasets are made through all of these calls, or by running them again.
         """
         level = self.callers.exclusive_depth(node)
-        if self.count_datasets(node)[0] > 1 + len(node.other_calls) and self.callers.builds_several(node):
+        if self._made_by_call(node) > 1 + len(node.other_calls) and self.callers.builds_several(node):
             raise CannotExpress(
                 f"The calls on the stack of {node.location} run more than once and make several datasets."
             )
@@ -542,10 +545,11 @@ def _share_call(one: Node, other: Node) -> bool:
 def reads_same_datasets(pipeline: Pipeline, other: Pipeline) -> bool:
     """Whether `other` reads the very datasets that calls of a helper have made for `pipeline`, not others like them.
 
-    So it is where each call stack has made one dataset, and both have the same stack.
+    So it is where each call stack has made one dataset, and both have the same stack. Without a helper, `other` must
+    read all that `pipeline` does: a preview of another part of the data tells which calls make that part, too.
     """
     shared = [(mine, theirs) for mine in pipeline for theirs in other if _share_call(mine, theirs)]
-    return any(mine.other_calls for mine, _ in shared) and all(
+    return (any(mine.other_calls for mine, _ in shared) or len(shared) == len(pipeline.nodes)) and all(
         mine.calls == theirs.calls and mine.calls not in mine.other_calls and mine.shared == 1 + len(mine.other_calls)
         for mine, theirs in shared
     )

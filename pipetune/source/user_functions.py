@@ -249,7 +249,8 @@ class FunctionUse:
 def uses_of(draft: Draft, file: str, function: cst.FunctionDef | cst.ClassDef) -> list[FunctionUse]:
     """Returns the uses of a function, or of a class, in its file, its package and the folders below.
 
-    For methods, and in other files, every attribute with that name counts. Uses of `__init__` are those of its class;
+    For methods, and in other files, every attribute with that name counts, unless it is set there: `module.make = mine`
+    puts another function in its place. Uses of `__init__` are those of its class;
     uses of `__call__` are calls of instances in the same file.
     """
     tree, name = draft.tree(file), function.name.value
@@ -280,7 +281,8 @@ def _uses_of_name(draft: Draft, file: str, node: cst.FunctionDef | cst.ClassDef)
     for other, tree in _trees_mentioning(draft, file, name):
         nodes = [*_attributes(draft, tree, other, node), *_lookup_strings(tree, name)]
         nodes += _imported_names(tree, name) if owner is None else []
-        found += [use_at(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
+        targets = bound_targets(tree.module)
+        found += [use_at(tree, other, one) for one in nodes if one not in targets and not _is_type_use(tree, one)]
     return found
 
 

@@ -141,6 +141,8 @@ def test_enumerate_is_an_endless_range_and_a_zip() -> None:
     counter = next(node for node in found.pipeline if node.argument("stop") == tf.int64.max)
     assert (counter.op, counter.argument("start"), counter.cardinality) == ("range", 3, INFINITE)
     assert live.first_number(Dataset.random(seed=1)) is None and live.first_number(source()) is None
+    in_turn = Dataset.choose_from_datasets([source(), source()], Dataset.range(2).repeat())
+    assert live.read(in_turn).pipeline.nodes[0].op == "opaque"
 
 
 def test_dataset_of_file_names_is_the_readers_input(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, apply_edits
 from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import emit
+from pipetune.source.shared_calls import reads_same_datasets
 from tests.source.recorder import plan, record, recorded, resolved, shape, spelled_out
 
 PARALLEL = "num_parallel_calls"
@@ -572,6 +573,20 @@ def test_variable_that_another_module_reads_keeps_its_value(tmp_path, other, rea
     assert bool(emission.files) is not reads
 
 
+@pytest.mark.parametrize(("other", "used"), [
+    ("import sample\nsample.make = lambda n: n\nsample.make(3)\n", True),
+    ("import sample\nsample.make = lambda n: n\n", False),
+    ("import sample\nsample.make.calls = 3\n", True),
+])  # fmt: skip
+def test_function_that_another_module_only_replaces_is_changed_itself(tmp_path, other, used):
+    (tmp_path / "other.py").write_text(other)
+    _, recorder = recorded(tmp_path, spelled_out(HEAD + BOTH.replace("validate(make(5))\n", "")))
+    pipeline = recorder.pipeline()
+    emission = emit(pipeline, plan(*(resolved(pipeline, edit) for edit in BEHIND_THE_BATCH)))
+    ((_, new),) = emission.files.values()
+    assert ("rule=True" in new) is used
+
+
 def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
     _, recorder = recorded(tmp_path, spelled_out(HEAD + BOTH))
     train, validate = recorder.pipeline(), recorder.pipeline("validate")
@@ -589,6 +604,24 @@ def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
     for_one = emit(train, on_batches, other_pipelines=[validate], may_share=lambda _: False)
     ((_, new),) = for_one.files.values()
     assert "train(make(9, rule=True))\nvalidate(make(5))\n" in new and "the new parameter rule" in for_one.notes[0]
+
+
+def test_second_reader_of_the_data_of_another_call_changes_nothing(tmp_path):
+    _, recorder = recorded(tmp_path, spelled_out(HEAD + BOTH))
+    train, validate = recorder.pipeline(), recorder.pipeline("validate")
+    on_batches = plan(Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
+    files = [
+        emit(train, on_batches, other_pipelines=others).files
+        for others in ([validate], [validate, replace(validate, name="preview")])
+    ]
+    assert files[0] == files[1] != {}
+
+
+@pytest.mark.parametrize(("seen", "same"), [("ds.take(1)", True), ("every.take(1)", False), ("every.skip(7)", False)])
+def test_preview_of_all_that_is_trained_on_reads_the_same_datasets(tmp_path, seen, same):
+    text = f"every = range(9).map(abs)\nds = every.take(7).batch(2)\nvalidate({seen})\ntrain(ds)\n"
+    _, recorder = recorded(tmp_path, spelled_out(HEAD + text))
+    assert reads_same_datasets(recorder.pipeline(), recorder.pipeline("validate")) is same
 
 
 def test_may_share_is_not_called_where_it_makes_no_difference(tmp_path):
