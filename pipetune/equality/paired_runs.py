@@ -19,7 +19,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
 from pipetune.equality import elements, sample, sharing
-from pipetune.equality.elements import DrawnElements
+from pipetune.equality.elements import EPOCHS, DrawnElements
 from pipetune.equality.pinning import PinnedDataset, PinningOptions, pin_dataset
 from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
 from pipetune.pipelines import call_sites, gathering, live
@@ -164,11 +164,19 @@ class PairedRuns:
 
     @property
     def copy_count(self) -> int:
-        """Number of identical source elements from which distinct outputs are counted."""
+        """Number of identical source elements from which distinct outputs are counted.
+
+        An endless repeat that `take` ends repeats them `EPOCHS` times within each of as many epochs.
+        """
         pipeline = self.sides[0].pipeline
+        endless = {node.id for node in pipeline if node.op == "repeat" and node.argument("count") in (None, -1)}
+        drawing = [node.id for node in pipeline if node.function is not None and node.function.random]
+        ways = [{one.id for one in (*pipeline.upstream(name), *pipeline.downstream(name))} for name in drawing]
+        repeated = bool(ways) and all(endless & way for way in ways)
+        least = _MIN_COPIES // EPOCHS if repeated and int(self.datasets[0].cardinality()) >= 0 else _MIN_COPIES
         dropping = sample.batch_sizes(node for node in pipeline if node.argument("drop_remainder"))
         small = [size for size in sample.batch_sizes(pipeline) if size <= 8 * _MIN_COPIES]
-        return max([_MIN_COPIES, *(size + size // 4 for size in (*small, *dropping))])
+        return max([least, *(size + size // 4 for size in (*small, *dropping))])
 
     def record(self, *, until_share: float) -> None:
         """Records the elements that the pipelines share.

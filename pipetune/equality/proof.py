@@ -106,6 +106,7 @@ _TIME_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from 
 _MAX_OVERTIME = 3.0  # in time limits: how long shorter samples are tried if three epochs did not fit
 _LAST_BATCH_SHARE = 1.0  # share of the time limit for each epoch with another number of rows in its last batch
 _VALUES_SHARE = 0.5  # share of the time limit for values that their first share did not suffice for
+_COUNTED_RUN_SHARE = 0.3  # share of the time limit for one run that counts outputs, if the others took all of it
 _GENERATED_RUN_SHARE = 0.45  # share of the time limit for one run of the functions on generated elements
 _COPIED = (0, 1, 3, 7, 15, 31)  # positions of elements to copy, in turn, where a filter rejects those before
 _ZERO_SIGN_NOTE = "Signs of zeros and the handling of denormals differ, as they do between scalar and vectorized code."
@@ -428,14 +429,16 @@ class EqualityProof:
                 if found is not None:
                     return found
         except (TimeoutError, CannotCompare) as error:
-            return EqualityCheck("randomness", None, f"not compared: {error}")
+            late = isinstance(error, TimeoutError)
+            return EqualityCheck("randomness", None, f"not compared: {error}", late=late)
         return EqualityCheck("randomness", None, "not compared: copies of single elements yield no output")
 
     def _row_counter(self, graph: SerializedPipeline) -> Callable[[int | None], RowCounter]:
         def counted(free: int | None) -> RowCounter:
             pins = PinningOptions(self._runs.seed, constant_draws=free is not None, free_op=free, epochs=EPOCHS)
             counter = RowCounter(batched=self._runs.batched)
-            run = self._runs.draw(graph, pins, count=_NO_LIMIT, until_share=self._extended_until(1.2), observe=counter)
+            until = max(self._extended_until(1.2), min(_MAX_OVERTIME, self._runs.elapsed + _COUNTED_RUN_SHARE))
+            run = self._runs.draw(graph, pins, count=_NO_LIMIT, until_share=until, observe=counter)
             if not run.complete:
                 raise TimeoutError("time ran out before three epochs were counted")
             return counter

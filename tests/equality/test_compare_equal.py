@@ -65,6 +65,31 @@ def test_drawn_share_counts_undrawn_elements_as_missing() -> None:
     assert 0 < runs.drawn_share(DrawnElements(()), two) < 8 / 23
 
 
+@pytest.mark.parametrize(("behind", "copies"), [
+    (lambda ds: ds, 48),
+    (lambda ds: ds.repeat(), 48),
+    (lambda ds: ds.repeat().take(99).enumerate(), 16),
+    (lambda ds: ds.repeat().take(99).batch(32), 40),
+    (lambda ds: Dataset.zip(ds, Dataset.range(9).repeat()), 48),  # another dataset is repeated
+])  # fmt: skip
+def test_fewer_copies_are_served_where_each_epoch_repeats_them(behind: Callable[[Any], Any], copies: int) -> None:
+    dataset = behind(numbers().map(image_draw))
+    source = live.read(dataset)
+    sides = ComparedPipeline(source, source.pipeline), ComparedPipeline(source, source.pipeline)
+    assert PairedRuns(sides, (dataset, dataset), STATISTICAL, ComparisonLimits(24, 20.0), "").copy_count == copies
+
+
+def test_outputs_that_no_time_was_left_to_count_leave_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = PairedRuns.draw
+
+    def draw(self: PairedRuns, *args: Any, observe: Any = None, **kwargs: Any) -> Any:
+        return replace(original(self, *args, observe=observe, **kwargs), complete=observe is None)
+
+    monkeypatch.setattr(PairedRuns, "draw", draw)
+    found = edited(numbers().map(image_draw).shuffle(60), "moved shuffle range", safety=STATISTICAL)
+    assert found.undecided and "time ran out" in found.why, found
+
+
 def test_nondeterministic_pipelines_are_compared_in_order() -> None:
     """Parallel before and after: compared in order, although two runs of the original differ in order."""
     options = tf.data.Options()

@@ -69,6 +69,13 @@ def test_cached_augmentation_is_unequal(safety: Safety, draw: Any) -> None:
     assert safety == EXACT or draw is flip or "over three epochs" in found.why
 
 
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("draw", [image_draw, flip])
+def test_cached_augmentation_is_unequal_where_take_ends_an_endless_repeat(draw: Any) -> None:
+    dataset = numbers().map(draw).repeat().take(200).batch(8)
+    assert failed(edited(dataset, "cached map", safety=STATISTICAL)) == {"randomness"}
+
+
 def read_shards(pattern: str, cycle_length: int = 2, **arguments: Any) -> Any:
     files = Dataset.list_files(pattern)
     return files.interleave(tf.data.TFRecordDataset, cycle_length=cycle_length, block_length=1, **arguments)
