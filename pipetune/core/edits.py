@@ -320,7 +320,6 @@ class Rewrite:
     notes: tuple[str, ...] = ()
     predicted_bytes: float = 0.0  # additional memory
     epochs_read: float | None = None  # in which what it stores is filled or read; None: it stores nothing, or unknown
-    equal_is_enough: bool = False  # needs no speedup: offered if it is measured to be no slower
     only_training: bool = False  # its gain is visible only in a training step, not in the input alone
 
     @property

@@ -20,7 +20,7 @@ SCHEMA = 1  # schema version of session.json and plan.json; files with a differe
 
 @dataclass(frozen=True)
 class OptionalRewrite:
-    """An optional rewrite: not in the plan, mostly because it needs consent, but measured if time allows."""
+    """An optional rewrite: not in the plan, because it needs consent, but measured if time allows."""
 
     rewrite: Rewrite
     gain: Interval | None
@@ -221,8 +221,8 @@ class Session:
 
     @property
     def profiled_datasets(self) -> tuple[DatasetResult, ...]:
-        """The datasets that were profiled or diagnosed, and validation if it has a plan."""
-        return tuple(one for one in self.datasets if one.diagnosis or one.profile or one.plan)
+        """The datasets that were profiled or diagnosed, and validation if it has a plan or an offer."""
+        return tuple(one for one in self.datasets if one.diagnosis or one.profile or one.plan or one.offered)
 
     @property
     def validation(self) -> DatasetResult | None:
@@ -298,7 +298,7 @@ def best_offer(dataset: DatasetResult | None) -> tuple[OptionalRewrite, Interval
 
 def offers_to_approve(dataset: DatasetResult | None) -> tuple[OptionalRewrite, ...]:
     """Returns what needs approval, without what needs more of it than another of its kind and surely gains no more."""
-    offers = [one for one in dataset.offered if one.consent] if dataset is not None else []
+    offers = dataset.offered if dataset is not None else ()
     return tuple(one for one in offers if not any(_asks_less(other, one) for other in offers))
 
 

@@ -142,6 +142,7 @@ class TimePlan:
         self._last = seconds
         self._search_ends = seconds
         self._reserved = 0.0  # seconds by which the search ends earlier
+        self._studied_without_plan = True  # validation, for which they are reserved
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
@@ -208,15 +209,19 @@ class TimePlan:
 
         Where validation is still to be studied, what it may take is kept for it.
         """
-        self._information_ends = self.seconds - (self.of_sixty(VALIDATION_SECONDS) if self._reserved else 0.0)
+        studied = self._reserved and self._studied_without_plan
+        self._information_ends = self.seconds - (self.of_sixty(VALIDATION_SECONDS) if studied else 0.0)
 
     def seconds_to_fill_caches(self) -> float:
         """Returns what filling the script's own caches may take, beside the budget, in seconds."""
         return self.scale * self.of_sixty(CACHE_SECONDS)
 
-    def reserve_for_validation(self) -> None:
-        """Ends the search earlier: validation is studied after the decision, and what only informs after that."""
-        self._reserved = self.of_sixty(VALIDATION_RESERVE)
+    def reserve_for_validation(self, *, without_plan: bool = True) -> None:
+        """Ends the search earlier: validation is studied after the decision, and what only informs after that.
+
+        `without_plan`: whether it takes much of the time even where training becomes no faster.
+        """
+        self._reserved, self._studied_without_plan = self.of_sixty(VALIDATION_RESERVE), without_plan
 
     def end_validation(self) -> None:
         """Validation is decided: the time goes to what informs again, after the next `decide`."""

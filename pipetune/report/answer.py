@@ -242,7 +242,10 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
     share = diagnosis.most_saved_share
     most = "" if share is None else f" A better input can save at most {words.percent(share)} of a step."
     if diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
-        text = f"The input is not what holds training back: the model is the limit.{most}"
+        profile = session.main_dataset.profile if session.main_dataset is not None else None
+        later = profile is not None and profile.cache_seconds is not None  # the first epoch may be another matter
+        start = "From the second epoch on, the" if later else "The"
+        text = f"{start} input is not what holds training back: the model is the limit.{most}"
         return Headline("not-input-bound", "Input is fine", text)
     tried, undecided, untried = len(decisive_trials(session)), undecided_trials(session), untried_rewrites(session)
     if has_accepted_trial(session):
@@ -266,7 +269,7 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
     return Headline("nothing", "Nothing faster", text)
 
 
-def next_steps(session: Session) -> tuple[Fact, ...]:
+def next_steps(session: Session, places: Places) -> tuple[Fact, ...]:
     """Commands, the most useful first, each with what it does. The label is the command."""
     folder = results_folder(session)
     script = script_words(session)
@@ -291,7 +294,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         which = "the patch for training, not the one shown," if patch and patch.diff else "the patch"
         unproven = Fact(apply, f"apply {which} although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
-    approvals = list(_commands_to_approve(session)) if script else []
+    approvals = list(_commands_to_approve(session, places)) if script else []
     steps += [*approvals, *again] if asks_for_approval(session) else [*again, *approvals]
     if session.status == "failed" and folder:
         typed = analyze_words(session)
@@ -303,14 +306,33 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     return tuple(steps)
 
 
-def _commands_to_approve(session: Session) -> Iterator[Fact]:
-    """The commands that allow what needs approval, one for each option."""
-    offers = offers_to_approve(session.main_dataset)
-    offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= WORTH_APPROVAL]
-    for consent in dict.fromkeys(offer.consent for offer in offered):
+def _commands_to_approve(session: Session, places: Places) -> Iterator[Fact]:
+    """The commands that allow what needs approval, one for each option.
+
+    What was not measured in pairs comes with what it would change, if it is for validation, or beside a plan that has
+    another rewrite of its rule.
+    """
+    planned = {one.rule for one in session.plan.rewrites} if session.plan is not None else set[str]()
+    results = [one for one in session.datasets if one is session.main_dataset or one.role == "validation"]
+    offers = [(offer, result) for result in results for offer in offers_to_approve(result)]
+    offered = [(one, result) for one, result in offers if one.gain is None or one.gain.median >= WORTH_APPROVAL]
+    for consent in dict.fromkeys(offer.consent for offer, _ in offered):
         allowed = shell(*analyze_words(session), *consent.split(), *script_words(session))
-        rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
-        yield Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}")
+        offers_by_name, notes = dict[str, OptionalRewrite](), dict[str, None]()
+        for offer, result in (one for one in offered if one[0].consent == consent):
+            main = result is session.main_dataset
+            name = offer.rewrite.rule if main else f"{offer.rewrite.rule} of {words.clean(result.pipeline.name)}"
+            offers_by_name[name] = max(offers_by_name.get(name, offer), offer, key=_lowest_gain)
+            if offer.gain is None and (not main or offer.rewrite.rule in planned):
+                sentences = [*([] if main else [offer.why]), *offer.rewrite.notes[-1:]]
+                notes |= dict.fromkeys(map(places.sentence, sentences))
+        rules = [_with_gain(one) if name == one.rewrite.rule else name for name, one in offers_by_name.items()]
+        text = f"measure what needs your approval, too: {words.joined(rules)}"
+        yield Fact(allowed, " ".join([f"{text}.", *notes]) if notes else text)
+
+
+def _lowest_gain(offer: OptionalRewrite) -> float:
+    return offer.gain.low if offer.gain is not None else 0.0
 
 
 def _with_gain(offer: OptionalRewrite) -> str:
@@ -381,7 +403,7 @@ def answer(session: Session, places: Places, headline: Headline, times: StepTime
     elif session.main_dataset is not None and headline.kind != "input-only":
         yield Sentence(f"The wait for data was not measured: {words.sentence(times.why)}", quiet=True)
     yield from _patch(session, places)
-    if commands := next_steps(session):
+    if commands := next_steps(session, places):
         yield Commands(commands)
     if found := checks(session):
         yield found

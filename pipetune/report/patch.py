@@ -91,7 +91,10 @@ def checks(session: Session) -> Checks | None:
         if one is None or (comparison := comparison_of(one)) is None:
             continue
         state, text = ("yes", _DATA[comparison.safety]) if comparison.equal else ("no", "the data differs")
-        answers.append((state, f"{of}{text}", f"{compared_extent(one, comparison)} compared"))
+        extent = f"{compared_extent(one, comparison)} compared"
+        if comparison.equal and (why := _why_not_compared(comparison)):
+            state, extent = "unknown", f"not compared: {words.clean(why)}"
+        answers.append((state, f"{of}{text}", extent))
     order = result.order if changed is not None else None
     if order is not None:
         answers.append(_order(order.reproducible_before, order.reproducible_after))
@@ -101,9 +104,10 @@ def checks(session: Session) -> Checks | None:
     if before and after and before.peak_rss_mib is not None and after.peak_rss_mib is not None and result.plan:
         text = f"memory {words.mebibytes(before.peak_rss_mib)} to {words.mebibytes(after.peak_rss_mib)}"
         answers.append(("yes", text, "peak of the input alone"))
-    more = session.validation.plan if session.validation is not None else None
-    if held := sum(one.predicted_bytes for one in more.rewrites if inserted_caches(one.edits)) if more else 0.0:
-        answers.append(("yes", f"validation: {words.byte_size(held)} more memory", "what its cache holds"))
+    for planned, of in ((result.candidate if changed is not None else None, ""), (session.validation, "validation: ")):
+        rewrites = planned.plan.rewrites if planned is not None and planned.plan is not None else ()
+        if held := sum(one.predicted_bytes for one in rewrites if inserted_caches(one.edits)):
+            answers.append(("yes", f"{of}{words.byte_size(held)} more memory", "what its cache holds"))
     patch = session.patch
     if patch is not None and patch.diff:
         if patch.of_cells:
@@ -180,11 +184,20 @@ def comparison_of(result: DatasetResult) -> Comparison | None:
 
 
 def compared_extent(result: DatasetResult, comparison: Comparison) -> str:
-    """How much was compared: "384 batches over 3 epochs"; of batches in another order, single rows are."""
-    regrouping = [facts for node in result.pipeline if (facts := operator_facts(node.op)).batches]
-    of_batches = "row" if comparison.safety is Safety.REORDERS else "batch"
-    noun = of_batches if regrouping and regrouping[-1].makes_batches else "element"
+    """How much was compared: "384 batches over 3 epochs"; of batches in another order, single rows are.
+
+    Not of those of `group_by_window`, as `bucket_by_sequence_length` makes them.
+    """
+    last = next((node.op for node in reversed(result.pipeline.nodes) if operator_facts(node.op).batches), "")
+    of_batches = "row" if comparison.safety is Safety.REORDERS and last != "group_by_window" else "batch"
+    noun = of_batches if operator_facts(last).makes_batches or last == "group_by_window" else "element"
     return f"{words.count(comparison.elements, noun)} over {words.count(comparison.epochs, 'epoch')}"
+
+
+def _why_not_compared(comparison: Comparison) -> str:
+    """Why no element was compared, as where two runs of the pipeline as written differ; "" if any was."""
+    missing = (check.detail for check in comparison.checks if check.name == "values" and check.equal is None)
+    return "" if comparison.elements else next(missing, "")
 
 
 def _equality_sentence(result: DatasetResult, comparison: Comparison | None) -> str:
@@ -192,6 +205,8 @@ def _equality_sentence(result: DatasetResult, comparison: Comparison | None) -> 
         return "The data was not compared."
     if all(check.equal is None for check in comparison.checks):
         return "No check could be done."
+    if comparison.equal and (why := _why_not_compared(comparison)):
+        return f"The data was not compared: {words.clean(why)}."
     if comparison.equal:
         extent = compared_extent(result, comparison)
         return f"The tuned pipeline yields the same data ({comparison.safety.name.lower()}): compared {extent}."

@@ -144,9 +144,9 @@ class _Changes:
     def _offered(self) -> Iterator[Row]:
         for offer in self._result.offered:
             gain = interval(offer.gain, words.ratio, why="not measured")
-            approve = f"Allow it with {words.clean(offer.consent)}." if offer.consent else ""
+            approve = f"Allow it with {words.clean(offer.consent)}."
             why = (self._places.sentence(offer.rewrite.summary), self._places.sentence(offer.why), approve)
-            state = "needs approval" if offer.consent else "not faster"
+            state = "needs approval"
             yield self._rewrite(offer.rewrite, state, gain, " ".join(filter(None, why)))
 
     def _tried(self) -> Iterator[Row]:

@@ -50,9 +50,9 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
 
     If the script resumes earlier runs, the safety class of each rewrite is adapted to that (`resuming`).
     A rewrite that no plan may contain, that alone exceeds the memory limit, or that changes only what a full cache of
-    the script makes idle becomes a `NoProposal`. If two rules propose the same edits, the first keeps them, and takes
-    over `equal_is_enough` and the notes of a second that sets it. Rewrites that leave a value to AUTOTUNE are limited
-    to the available cores. Rewrites chosen from the list are applied in its order.
+    the script makes idle becomes a `NoProposal`. If two rules propose the same edits, the first keeps them. Rewrites
+    that leave a value to AUTOTUNE are limited to the available cores. Rewrites chosen from the list are applied in its
+    order.
     """
     rewrites: dict[str, Rewrite] = {}
     later_epochs = context.profile is not None and context.profile.cache_seconds is not None
@@ -64,14 +64,10 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
             if isinstance(proposal, NoProposal):
                 silences.append(proposal)
                 continue
-            same = rewrites.get(identity := repr(proposal.edits))
             if why := _obstacle(proposal, context, idle):
                 silences.append(NoProposal(proposal.rule, proposal.node, why))
-            elif same is None:
-                rewrites[identity] = proposal
-            elif proposal.equal_is_enough:
-                notes = (*same.notes, *proposal.notes)
-                rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
+            else:
+                rewrites.setdefault(repr(proposal.edits), proposal)
     return list(rewrites.values()), list(dict.fromkeys(silences))
 
 

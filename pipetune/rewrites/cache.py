@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import Consent, Insert, NoProposal, Remove, Rewrite, Safety, SetArgument
+from pipetune.core.edits import (
+    Consent,
+    Insert,
+    NoProposal,
+    Plan,
+    Remove,
+    Rewrite,
+    Safety,
+    SetArgument,
+    inserted_caches,
+)
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
@@ -249,7 +259,9 @@ def _elements_of_a_pass(context: RuleContext, name: str) -> int | None:
     return None
 
 
-def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Callable[[Node], float]) -> list[Rewrite]:
+def cache_whole_passes(
+    context: RuleContext, *, elements: int, element_bytes: Callable[[Node], float], reorders: bool = False
+) -> list[Rewrite]:
     """Returns a cache in memory as far downstream as every epoch keeps its elements and their order; best place first.
 
     The others stand behind operators that only pass elements on: source may have no form for the best, as inside of
@@ -259,13 +271,14 @@ def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Ca
         context: needs no profile.
         elements: of the output in an epoch.
         element_bytes: called with an operator; returns the bytes of one element of its output.
+        reorders: whether the cache may freeze an order that differs from epoch to epoch.
     """
     pipeline = context.pipeline
     if context.partial_read:
         return []
     last = last_active_operator(pipeline)
     node, counts = _in_front_of_loop(context, last), {last.id: elements}
-    while _adds_nothing(pipeline, node) or not _keeps_order(context, node):
+    while _adds_nothing(pipeline, node) or not _keeps_order(context, node, reorders=reorders):
         if len(node.inputs) != 1:
             return []
         node = pipeline[node.inputs[0]]
@@ -282,7 +295,7 @@ def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Ca
         output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=size)
         sizes = Profile((output,), ConsumerProfile("none"), cardinality=counts)
         place = position_after(replace(context, profile=sizes), node)
-        if isinstance(place, NoProposal) or place.safety is not Safety.EXACT:
+        if isinstance(place, NoProposal) or place.safety not in (Safety.EXACT, *[Safety.REORDERS] * reorders):
             continue
         pays = place.epochs is None or place.epochs >= MIN_EPOCHS
         if pays and place.size_bytes <= available_cache_bytes(context):
@@ -307,9 +320,12 @@ def _in_front_of_loop(context: RuleContext, node: Node) -> Node:
     return node if outside.id in context.built_in_loop else outside
 
 
-def _keeps_order(context: RuleContext, node: Node) -> bool:
-    """Whether the elements after an operator are the same, in the same order, in every epoch, or could be."""
-    if constancy_after(context, node.id).constancy is Constancy.SAME:
+def _keeps_order(context: RuleContext, node: Node, *, reorders: bool) -> bool:
+    """Whether the elements after an operator are the same, in the same order, in every epoch, or could be.
+
+    If `reorders`, their order may differ.
+    """
+    if constancy_after(context, node.id).constancy <= (Constancy.SAME_ELEMENTS if reorders else Constancy.SAME):
         return True
     return node.op == "map" and move_after(context, node) is not None
 
@@ -331,7 +347,22 @@ def _works(context: RuleContext, name: str) -> bool:
 
 def _does_no_work(node: Node) -> bool:
     here = operator_facts(node.op)
-    return (here.same_elements or here.batches) and not here.takes_function
+    return (here.same_elements or here.batches or node.op == "zip") and not here.takes_function
+
+
+def stores_no_more_work(pipeline: Pipeline, rewrite: Rewrite, plan: Plan) -> bool:
+    """Whether the caches of a rewrite store no work that those of a plan do not store: at most batches, or an order."""
+    own, stored = (_stored_operators(pipeline, rewrites) for rewrites in ((rewrite,), plan.rewrites))
+    return bool(own and stored) and all(_does_no_work(pipeline[name]) for name in own - stored)
+
+
+def _stored_operators(pipeline: Pipeline, rewrites: Iterable[Rewrite]) -> set[str]:
+    """Returns the operators of which the caches that rewrites insert store the work."""
+    found = set[str]()
+    for one in rewrites:
+        for place in (cache.after if cache.after in pipeline else one.node for cache in inserted_caches(one.edits)):
+            found |= {place, *(above.id for above in pipeline.upstream(place))}
+    return found
 
 
 def _in_memory(node: Node) -> bool:
@@ -484,6 +515,8 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     where = "in a file" if to_file else "in memory"
     paid = describe_file_saving(context, place) if to_file else describe_memory_saving(place)
     notes = [*([paid] if paid else []), *_sharing_notes(context, node)]
+    replaced = _caches_without_work(context, node)
+    notes += [f"{describe_operator(one)} is removed: nothing reads it once the new one is filled." for one in replaced]
     if moved is not None:
         notes += moved.notes
     if place.constancy is Constancy.SAME_ELEMENTS:
@@ -508,8 +541,6 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     read = place.epochs
     if read is None and node.id in context.built_in_loop:  # empty again in the next iteration
         read = epochs_read(replace(behind, epochs=context.epochs_in_loop), node, place.outputs_per_epoch)
-    replaced = _caches_without_work(context, node)
-    notes += [f"{describe_operator(one)} is removed: nothing reads it once the new one is filled." for one in replaced]
     return Rewrite(
         rule=NAME,
         node=node.id,
@@ -535,15 +566,14 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
 def _caches_without_work(context: RuleContext, node: Node) -> list[Node]:
     """Returns the caches in memory, as of file names, that are of no use once the elements after `node` are cached.
 
-    Only those that save no work, that nothing else reads, and without which every epoch has the same order.
+    Only those that save no work, and that nothing else reads. The new cache keeps the order that they kept.
     """
     found, pipeline = list[Node](), context.pipeline
     while len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1:
         node = pipeline[node.inputs[0]]
         if node.op != "cache" or node.argument("filename") or _works(context, node.id):
             continue
-        alone = node.shared == 1 and node.location is not None and node.id not in context.read_by_others
-        if alone and constancy_after(context, node.inputs[0]).constancy is Constancy.SAME:
+        if node.shared == 1 and node.location is not None and node.id not in context.read_by_others:
             found.append(node)
     return found
 
@@ -569,20 +599,21 @@ RULE = Rule(
         "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after "
         "a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may `break` "
         "before one pass, not before take (unless it takes more than one pass), take_while or a choice between "
-        "datasets that do not repeat endlessly (unless all of them read the same), not before a zip with data that may "
-        "end first, not before a batch, or another operator that loses others with an element that fails, and an "
-        "ignore_errors, not if the script is known to train for one epoch, not behind what the loop that reads the "
-        "data builds again in each iteration, and not of a file that the script writes again while it trains. Only if "
-        "the price (elements times bytes) is known and below the memory limit. Of the remaining places, up to three "
-        "are tried that no other place beats in both time saved and memory used, and one in each of up to three other "
-        "datasets that a zip joins. Where the call that makes the best place makes other operators, too, as in a loop "
-        "over functions, so is the best place elsewhere. Places that a loop builds in each iteration give way to one "
-        "in front of the loop that saves nearly as much. If the best place does not fit, the size and cost of a saved "
-        "dataset are reported instead, and a file cache is offered, which requires --allow file-cache; its file name "
-        "contains the fingerprint of the pipeline. A cache after Python functions or generators requires --allow "
-        "python-cache: nobody can read from them that they return the same in every epoch; none is proposed after "
-        "those that gave other elements when they were read again. A cache of file names, or of others that save no "
-        "work, is removed where one behind it replaces it. If other pipelines share the branch, the rewrite says so."
+        "datasets that do not repeat endlessly (unless it ends with the last of them, or all of them read the same), "
+        "not before a zip with data that may end first, not before a batch, or another operator that loses others with "
+        "an element that fails, and an ignore_errors, not if the script is known to train for one epoch, not behind "
+        "what the loop that reads the data builds again in each iteration, and not of a file that the script writes "
+        "again while it trains. Only if the price (elements times bytes) is known and below the memory limit. Of the "
+        "remaining places, up to three are tried that no other place beats in both time saved and memory used, and one "
+        "in each of up to three other datasets that a zip joins. Where the call that makes the best place makes other "
+        "operators, too, as in a loop over functions, so is the best place elsewhere. Places that a loop builds in "
+        "each iteration give way to one in front of the loop that saves nearly as much. If the best place does not "
+        "fit, the size and cost of a saved dataset are reported instead, and a file cache is offered, which requires "
+        "--allow file-cache; its file name contains the fingerprint of the pipeline. A cache after Python functions or "
+        "generators requires --allow python-cache: nobody can read from them that they return the same in every epoch; "
+        "none is proposed after those that gave other elements when they were read again. A cache of file names, or of "
+        "others that save no work, is removed where one behind it replaces it. If other pipelines share the branch, "
+        "the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles (that of `list_files`, too) and repeats "

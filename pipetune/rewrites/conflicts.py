@@ -73,7 +73,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         or _replaced_twice(chosen)
         or _source_replaced(chosen, edited)
         or _row_index_conflict(edited)
-        or _cache_conflict(context, edited, consents)
+        or _cache_conflict(context, chosen, edited, consents)
         or _interleave_conflict(context, edited)
         or _remainder_conflict(context, edited)
         or _fusion_conflict(context, edited, consents)
@@ -292,17 +292,11 @@ def _is_multithreaded(batch: Node, context: RuleContext) -> bool:
 
 
 def _set_twice(chosen: tuple[Rewrite, ...]) -> str:
-    """Returns a reason if one rewrite freezes a value chosen by AUTOTUNE, or removes one, and another sets it."""
-    values = [
-        {(edit.node, edit.name): edit.value for edit in rewrite.edits if isinstance(edit, SetArgument)}
-        for rewrite in chosen
-    ]
-    setting = Counter(place for own in values for place in own)  # how many rewrites set it
-    for rewrite, own in zip(chosen, values, strict=True):
-        for place, value in sorted(own.items(), key=lambda item: item[0]):
-            if (rewrite.equal_is_enough or value is None) and setting[place] > 1:
-                return f"{place[1]} of {place[0]} is set twice"
-    return ""
+    """Returns a reason if two rewrites set one argument to different values."""
+    settings = ([edit for edit in one.edits if isinstance(edit, SetArgument)] for one in chosen)
+    values = ({f"{edit.name} of {edit.node}": repr(edit.value) for edit in edits} for edits in settings)
+    twice = _repeated(place for place, _ in sorted({item for own in values for item in own.items()}))
+    return "" if twice is None else f"{twice} is set twice"
 
 
 def _moved_twice(chosen: tuple[Rewrite, ...]) -> str:
@@ -390,17 +384,26 @@ def _row_index_conflict(edited: Pipeline) -> str:
     return ""
 
 
-def _cache_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[Consent]) -> str:
-    """Returns a reason if a new or an existing cache would no longer hold what repeats in every epoch."""
+def _cache_conflict(
+    context: RuleContext, chosen: tuple[Rewrite, ...], edited: Pipeline, consents: frozenset[Consent]
+) -> str:
+    """Returns a reason if a new or an existing cache would no longer hold what repeats in every epoch.
+
+    What a new cache replaces is still there for it: it keeps what that one kept, such as the order of a shuffle.
+    """
     after = replace(context, pipeline=edited, python_repeats=Consent.PYTHON_CACHE in consents)
+    edits = (edit for rewrite in chosen for edit in rewrite.edits)
+    kept = [one for one in edits if not (isinstance(one, Remove) and _is_cache(context.pipeline, one.node))]
+    beside = apply_edits(context.pipeline, kept)
     for node in edited:
         if node.op != "cache":
             continue
-        found = constancy_after(after, node.inputs[0])
         if node.id in context.pipeline:
+            found = constancy_after(after, node.inputs[0])
             found_before = constancy_after(context, context.pipeline[node.id].inputs[0])
             worse = found.constancy > found_before.constancy
         else:
+            found = constancy_after(replace(after, pipeline=beside), beside[node.id].inputs[0])
             settled = Consent.STATISTICAL in consents and is_order_settled(after, node.inputs[0])
             reordered = settled or Consent.REORDER in consents
             worse = found.constancy > (Constancy.SAME_ELEMENTS if reordered else Constancy.SAME)
@@ -417,6 +420,10 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[
         if partly is not None:
             return f"the cache would then be upstream of {partly.title}, which may not read it to the end"
     return ""
+
+
+def _is_cache(pipeline: Pipeline, name: str) -> bool:
+    return name in pipeline and pipeline[name].op == "cache"
 
 
 def _interleave_conflict(context: RuleContext, edited: Pipeline) -> str:

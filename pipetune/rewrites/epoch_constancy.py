@@ -85,8 +85,9 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     A cache after `node` may then never be complete. `take`, and a `zip` with other datasets, read all where they read
     more than one pass, which a `repeat` or the buffer of a shuffle upstream of them may offer. So does a `zip` whose
     inputs have the same number of elements: it asks each of them once more even if another one has just ended. What
-    chooses among sources goes on with one that repeats endlessly for as long as it is read. What several inputs read
-    is complete once one of them has read it to its end, as in `rejection_resample`.
+    chooses among sources goes on with one that repeats endlessly for as long as it is read, and reads all of them to
+    their ends if it only ends with the last, as `sample_from_datasets` does unless told otherwise. What several inputs
+    read is complete once one of them has read it to its end, as in `rejection_resample`.
     """
     if _reads_all(reader):
         return False
@@ -104,6 +105,9 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
             return False
         limits = [pipeline[name].cardinality for name in others]
     elif reader.op == "choose":
+        selector, skips_ended = reader.inputs[0], not reader.argument("stop_on_empty_dataset")
+        if skips_ended and selector in others and pipeline[selector].cardinality == INFINITE:
+            return False
         if len(joined) > 1:
             return not _outlasts(pipeline, node, reader.id)
         return not repeats_endlessly(pipeline, node, joined[0], path=path)

@@ -65,7 +65,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
             f"In effect after {reading.seconds:.1f} s, with the cores of this machine.",
             "The speed that AUTOTUNE reaches is available from the first element on, and is the same in every run.",
         ),
-        equal_is_enough=True,
     )
 
 
@@ -172,8 +171,7 @@ RULE = Rule(
         "written as well, because its order would change otherwise. Left to AUTOTUNE: functions that run "
         "Python, use a variable, a mutable table or a side effect, functions about which nothing is known, "
         "readers whose number of parallel reads is also the number of files that they mix, and buffers that "
-        "are still growing. It enters the plan only if it is proven faster by itself; if it is measured not "
-        "slower, it is offered as optional: the speed of AUTOTUNE without its warm-up, the same in every run."
+        "are still growing. It enters the plan only if it is proven faster by itself."
     ),
     safety=(
         "EXACT: only numeric settings change. STATISTICAL if one is the number of calls of a random function "

@@ -243,7 +243,6 @@ def _shuffle_first(
             group=move_group(shuffle),
             notes=(*notes, window),
             predicted_bytes=size * after - held * before,
-            equal_is_enough=size > held,
         )
 
     yield rewrite(held, safety, (move,), f"The shuffle buffer still holds {_format_buffer(held, elements)}.")

@@ -56,7 +56,7 @@ def not_run(state: SearchState) -> dict[str, str]:
         alone, rest = composer.plan([one]), composer.without(everything, [one])
         if loses(alone, state.base) and (not rest.rewrites or loses(composer.added(rest, one), rest)):
             found[one.key] = f"predicted to lose {share_lost(alone, state.base):.0%} of the rate; it was not run"
-        elif one.group and not one.equal_is_enough:
+        elif one.group:
             if one.group not in best:
                 if not one.needs and _may_run(one, state):
                     best[one.group] = one

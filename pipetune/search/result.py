@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
 
-from pipetune.core.edits import Plan, Rewrite, SetArgument
+from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Interval, Rate, RunFailed
 from pipetune.core.results import Comparison, Outcome, PredictedRate, RejectionReason, Trial
 from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rejection
@@ -19,10 +19,9 @@ from pipetune.search.meter import rate_from
 from pipetune.search.race import Arm, race, with_meter
 from pipetune.search.runner import DEFAULTS
 from pipetune.search.state import REASONS, SearchState
-from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS, NOT_SLOWER, ratio_interval
+from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS, ratio_interval
 
 FEWEST_PAIRS, MOST_PAIRS = 4, 8
-FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS = 6, 16
 BASELINE_ROUNDS = 2
 
 _SAME = 0.1
@@ -61,34 +60,32 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
 
     Those that the cost model expects most of come first, in pairs fixed beforehand. What changes the data is not
     offered: the gate blames it. What needs consent is measured before any of it is compared, which may take longer than
-    all of its windows; what no time was left to compare is offered with these words. What need not be faster is not
-    looked for where hardly anything can be gained.
+    all of its windows; what no time was left to compare is offered with these words.
     """
     state.notify("stage", name="offers")
-    have = {one.key for one in state.before.rewrites}
-    as_fast = [one for one in state.granted if one.equal_is_enough and one.key not in have]
-    as_fast = [] if state.only_promising else [one for one in as_fast if not _overlaps(one, state.before)]
     asking = structural(state.asking)
     expected = {one.key: _expected(one, state) for one in asking}
     asking.sort(key=lambda one: -(expected[one.key] or 1.0))
-    waiting = len(asking) + len(as_fast)
     measured = [
-        _offer_with_consent(one, state, waiting=waiting - position, expected=expected[one.key])
+        _offer_with_consent(one, state, waiting=len(asking) - position, expected=expected[one.key])
         for position, one in enumerate(asking)
     ]
     offers = [_compared(one, state) for one in measured if one is not None]
-    offers += [_offer_as_fast(one, state, waiting=len(as_fast) - position) for position, one in enumerate(as_fast)]
     return [offer for offer in offers if offer is not None]
 
 
 def _offer_with_consent(
     rewrite: Rewrite, state: SearchState, *, waiting: int, expected: float | None
 ) -> OptionalRewrite | None:
-    """With what it gains; where no time is left with what the model expects, if that is a gain that training has."""
+    """With what it gains; where no time is left with what the model expects, if that is a gain that training has.
+
+    To give up an order for what a cache of the plan stores already is no such gain.
+    """
     consent, began = missing_consent(rewrite, state), state.meter.clock.now()
     pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
     if not pairs:
         gains = (expected is None or expected >= 1 + _SAME) and not state.at_bound(state.chosen)
+        gains = gains and not state.stores_no_more_work(rewrite, state.before)
         return OptionalRewrite(rewrite, None, consent, unmeasured(expected)) if gains else None
     trial = _measure(state.composer.added(state.before, rewrite), state, pairs=pairs, fewest=FEWEST_PAIRS)
     why = f"needs {consent}; {trial.why}" if trial.why else f"needs {consent}"
@@ -110,21 +107,6 @@ def _compared(offer: OptionalRewrite, state: SearchState) -> OptionalRewrite | N
             return None
         state.gate.forget(tried)
     return replace(offer, why="no time was left to compare its data")
-
-
-def _offer_as_fast(rewrite: Rewrite, state: SearchState, *, waiting: int) -> OptionalRewrite | None:
-    """Where it is shown to lose less than `NOT_SLOWER` allows: it need not be faster."""
-    began, tried = state.meter.clock.now(), state.composer.added(state.before, rewrite)
-    pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_EQUAL_PAIRS, most=MOST_EQUAL_PAIRS)
-    if not pairs or _is_late(tried, state):
-        return None
-    if not state.gate.equal(tried):
-        state.gate.blame(rewrite, tried)
-        return None
-    trial = _measure(tried, state, pairs=pairs, fewest=FEWEST_EQUAL_PAIRS)
-    why, gain = trial.why or _judged(trial.gain), trial.gain
-    state.note(replace(trial, outcome=Outcome.REJECTED, why=why, seconds=state.meter.clock.now() - began))
-    return OptionalRewrite(rewrite, gain, "", why) if gain is not None and gain.low > NOT_SLOWER else None
 
 
 def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int) -> int:
@@ -153,20 +135,6 @@ def _is_late(tried: Plan, state: SearchState) -> bool:
     usual = state.budget.usual_seconds(COMPARISON)
     longest = min(usual, _LONGER * state.gate.cost(usual))
     return state.gate.comparison(tried) is None and not state.budget.affords(Part.INFORMATION, longest)
-
-
-def _judged(gain: Interval | None) -> str:
-    if gain is None:
-        return "it was not measured often enough"
-    if gain.low > NOT_SLOWER:
-        return f"not slower, and not proven faster: offered, for it is as fast without AUTOTUNE ({gain.pairs} pairs)"
-    return f"not shown to lose less than {1 - NOT_SLOWER:.0%}, after {gain.pairs} pairs"
-
-
-def _overlaps(rewrite: Rewrite, plan: Plan) -> bool:
-    """Whether the plan itself says a number that the rewrite would write."""
-    set_by_plan = {(edit.node, edit.name) for edit in plan.edits if isinstance(edit, SetArgument)}
-    return any(isinstance(edit, SetArgument) and (edit.node, edit.name) in set_by_plan for edit in rewrite.edits)
 
 
 def _expected(rewrite: Rewrite, state: SearchState) -> float | None:
@@ -340,7 +308,7 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
             return RejectionReason.NOT_FASTER if longest else REASONS[trial.outcome], trial.why
         if key in skipped:
             return RejectionReason.PREDICTED_SLOWER, skipped[key]
-        if key in asking:
+        if key in asking and group_of(rewrite) not in groups:
             other = "another of its kind is offered" if shape_of(rewrite) in shapes_offered else "no gain is expected"
             return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; {other}"
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:

@@ -366,7 +366,7 @@ def ablate(state: SearchState) -> None:
     The plan is measured beside itself without each of its rewrites, in rounds of one window each. A rewrite stays where
     it is more probable than not that it adds what counts, by the model and the pairs together, and the pairs alone show
     a gain. It need not be proven anew: the plan was proven with it. One that spares memory stays unless it is shown to
-    be slower; one that needs only be as fast (it is offered then) stays where it is proven faster.
+    be slower; a number in place of AUTOTUNE stays where it is proven faster.
 
     What adds least leaves first. Two rewrites that can stand for each other both seem to add nothing: where several
     do, the rest is ablated again, and where there is no time for that, only the one leaves.
@@ -464,14 +464,14 @@ def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dic
     }
 
     def stays(rewrite: Rewrite, gain: Interval) -> bool:
-        if rewrite.equal_is_enough:
+        if rewrite.key in state.proven_alone:
             return gain.median >= ACCEPT_ABOVE and gain.low > 1.0
         if rewrite.key in sparing:
             return gain.median >= NOT_SLOWER or gain.high >= 1.0
         return gain.median > 1.0 and state.gains.of(plan, arms[rewrite.key].plan).chance >= 0.5
 
     idle = [one for one in plan.rewrites if one.key in gains and not stays(one, gains[one.key])]
-    idle.sort(key=lambda one: (not one.equal_is_enough, gains[one.key].median))
+    idle.sort(key=lambda one: (one.key not in state.proven_alone, gains[one.key].median))
     if first and not gains:
         return {}, []
     for one in tried:

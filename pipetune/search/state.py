@@ -79,6 +79,8 @@ class SearchState:
     """Whether the source can express a rewrite; one that it can is tried first where it gains enough."""
     is_above_cache: Callable[[Rewrite, Plan], bool] = lambda rewrite, plan: False
     """Whether a rewrite changes only what a cache of a plan stores."""
+    stores_no_more_work: Callable[[Rewrite, Plan], bool] = lambda rewrite, plan: False
+    """Whether the caches of a rewrite store no work that those of a plan do not store, as behind a shuffle."""
     earlier: EarlierWindows | None = None
 
     def __post_init__(self) -> None:

@@ -105,7 +105,9 @@ def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consu
     if use.role == "validation" and cost.epoch_elements is None and ends and left > _OTHER_SECONDS:
         with study.runner.measuring():
             return _with_cost_of_pass(source.dataset, cost, seconds=left)
-    if (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
+    # A first element that takes long cannot be interrupted. What the script has read itself tells how long one takes.
+    each = use.wall_seconds / use.elements if use.elements else 0.0
+    if max(each, profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
         with study.runner.measuring():
             return _with_input_cost(source.dataset, cost)
     return cost

@@ -24,6 +24,7 @@ from pipetune.model.throughput import predict_examples
 from pipetune.pipelines import call_sites, resume_points
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites import baselines, freeze_autotune, propose_all
+from pipetune.rewrites.cache import stores_no_more_work
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext, runs_python, tensorflow_parallelizes
 from pipetune.search.meter import EarlierWindows
@@ -33,7 +34,7 @@ from pipetune.search.search import search
 from pipetune.search.state import SearchState
 from pipetune.source.emit import emit
 from pipetune.source.source_mistakes import dropped_results
-from pipetune.stages.dataset_costs import validation_costs_much
+from pipetune.stages.dataset_costs import VALIDATION_SHARE, validation_costs_much
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, reads_along, rule_context
 
@@ -103,7 +104,8 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     """Returns the result of searching within the user's budget; every trial is in the session once it has ended."""
     profile = complete_profile(study, profile)
     if validation_costs_much(study, profile, diagnosis):
-        study.time_plan.reserve_for_validation()
+        shares = (result.share or 0.0 for result in study.journal.session.datasets)
+        study.time_plan.reserve_for_validation(without_plan=max(shares) >= VALIDATION_SHARE)
     watch_autotune(study)
     context = rule_context(study, profile, diagnosis)
     proposed, silences = propose_all(context)
@@ -135,6 +137,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             bound_seconds=profile.consumer.bound_seconds,
             expressible=lambda one: _can_express(study, one, candidates) if with_patch else True,
             is_above_cache=lambda one, plan: _is_above_cache(study.subject.source.pipeline, one, plan),
+            stores_no_more_work=lambda one, plan: stores_no_more_work(study.subject.source.pipeline, one, plan),
             earlier=_earlier_windows(study, profile),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )

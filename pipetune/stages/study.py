@@ -225,7 +225,7 @@ class Study:
         settings, handed = self.settings, self.subject.use.distributed_input
         alone = self.team is None and (handed is None or handed.handover.workers == 1)
         alone = alone and not settings.parameter_servers
-        requested = settings.trials and not settings.dataset
+        requested = settings.trials and settings.dataset != "all"  # which analyzes it by itself
         validates = any(other.role == "validation" for _, other in self.subject.other_datasets)
         return self.journal.studies_training and self.patch_is_verified and alone and requested and validates
 

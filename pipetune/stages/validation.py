@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed, two_digits
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.results import Outcome, RejectionReason, validation_share
-from pipetune.core.session import PatchResult, Rejection, Session
+from pipetune.core.session import OptionalRewrite, PatchResult, Rejection, Session
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
 from pipetune.measure.epochs import pass_seconds
@@ -95,19 +96,24 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     inherited = inherited_by(journal.session, result)
     free_bytes = study.memory_limit_bytes - study.resident_bytes - sum(one.predicted_bytes for one in training.rewrites)
     elements = cost.epoch_elements if cost.whole_pass else None
-    choices = _candidates(study, source, use, inherited=inherited, elements=elements, free_bytes=free_bytes)
-    if not choices[0] and not inherited.rewrites:
-        return
+    candidates = functools.partial(
+        _candidates, study, source, use, inherited=inherited, elements=elements, free_bytes=free_bytes
+    )
+    allowed = Consent.REORDER in study.settings.allow
+    choices = candidates(reorders=allowed)
 
     def emitted(added: list[Rewrite]) -> tuple[list[Rewrite], Emission]:
         plan = Plan(pipeline.name, tuple(added))
         return added, emission_for_validation(journal.session, result, plan, inherited)
 
-    # Of places that are as good: one that the source can express, without a new parameter that its notes tell of.
-    chosen = min(map(emitted, choices), key=lambda one: (len(one[1].covered) < len(one[0]), len(one[1].notes)))
+    def best(choices: list[list[Rewrite]]) -> tuple[list[Rewrite], Emission]:
+        # Of places that are as good: one that the source can express, without a new parameter that its notes tell of.
+        return min(map(emitted, choices), key=lambda one: (len(one[1].covered) < len(one[0]), len(one[1].notes)))
+
     without_own: list[list[Rewrite]] = [[]] if choices[0] and inherited.rewrites else []
+    tried = [best(choices)] if choices[0] or inherited.rewrites else []
     with contextlib.closing(study.input_runner(source)) as runner:
-        for added, emission in itertools.chain([chosen], map(emitted, without_own)):
+        for added, emission in itertools.chain(tried, map(emitted, without_own)):
             journal.update_dataset(rejected=(*journal.result.rejected, *emission.not_covered))
             own = Plan(pipeline.name, tuple(one for one in added if one.key in emission.covered))
             plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
@@ -117,20 +123,49 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
             patch = patch_of(study, emission, training)
             failure = _store_plan(study, runner, patch, plan, compared_with, end=end)
             if failure is None:
-                return
+                break
             reason, why = failure
             rejected = tuple(Rejection(one.rule, one.node, why, reason=reason) for one in own.rewrites)
             journal.update_dataset(rejected=(*journal.result.rejected, *rejected))
             if reason is RejectionReason.NO_TIME:
                 return journal.add_notes(_NO_TIME.format(pipeline.name))
+        if not allowed and all(one.rule != cache.NAME for choice in choices for one in choice):
+            _offer_cache(study, runner, *best(candidates(reorders=True)), inherited=inherited, end=end)
+
+
+def _offer_cache(
+    study: Study, runner: TensorFlowRunner, added: list[Rewrite], emission: Emission, *, inherited: Plan, end: float
+) -> None:
+    """Offers a cache that freezes an order if it is in `added`, the source can express it, and it shortens a pass.
+
+    As behind `image_dataset_from_directory`, which shuffles: what a whole pass yields is the same in any order.
+    """
+    journal = study.journal
+    frozen = next((one for one in added if one.safety is Safety.REORDERS), None)
+    if frozen is None or not all(one.key in emission.covered for one in added) or time.monotonic() > end:
+        return
+    plan = Plan(runner.source.pipeline.name, (*inherited.rewrites, *added))
+    failure = _store_plan(study, runner, PatchResult(), plan, journal.result.plan or inherited, end=end, offer=frozen)
+    if failure is not None:
+        reason, why = failure
+        rejection = Rejection(frozen.rule, frozen.node, why, reason=reason)
+        journal.update_dataset(rejected=(*journal.result.rejected, rejection))
 
 
 def _store_plan(
-    study: Study, runner: TensorFlowRunner, patch: PatchResult, plan: Plan, without: Plan, *, end: float
+    study: Study,
+    runner: TensorFlowRunner,
+    patch: PatchResult,
+    plan: Plan,
+    without: Plan,
+    *,
+    end: float,
+    offer: Rewrite | None = None,
 ) -> tuple[RejectionReason, str] | None:
     """Stores a plan of the validation data if it keeps them and shortens a pass; else returns why it does not.
 
-    `patch` has the plan; `without` is the plan whose passes are to be shortened; `end` is as in `_find_plan`.
+    `patch` has the plan; `without` is the plan whose passes are to be shortened; `end` is as in `_find_plan`. If the
+    plan needs approval for the rewrite `offer`, that is offered in its place.
     """
     journal, source, cost = study.journal, runner.source, study.journal.result.cost
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
@@ -147,14 +182,17 @@ def _store_plan(
             else written
             for one in (without, plan)
         )
+    measured = f"A pass takes {two_digits(after)} s with it and {two_digits(before)} s without."
     if before < _LEAST_GAIN * after:
-        return (
-            RejectionReason.NOT_FASTER,
-            f"A pass takes {two_digits(after)} s with it and {two_digits(before)} s without.",
-        )
+        return RejectionReason.NOT_FASTER, measured
     filling = runner.seconds_to_fill(plan, written) or 0.0
     if time.monotonic() + filling + VALIDATION_PAIRS * (written + after) > end:
         return RejectionReason.NO_TIME, "There was no time to measure it in pairs."
+    if offer is not None:
+        missing = study.settings.missing(offer.consents, randomness_fixed=study.subject.randomness_fixed)
+        consent = "--allow " + ",".join(sorted(one.value for one in missing))
+        journal.update_dataset(offered=(OptionalRewrite(offer, None, consent, measured),))
+        return None
     edited = runner.edited(plan)
     patch = replace(patch, expected=expected_digests(replay(source, edited), seed=study.settings.seed))
     order = order_of(source.pipeline, plan)
@@ -168,7 +206,14 @@ def _passes(epochs: int | None, use: Consumption) -> int | None:
 
 
 def _candidates(
-    study: Study, source: LivePipeline, use: Consumption, *, inherited: Plan, elements: int | None, free_bytes: float
+    study: Study,
+    source: LivePipeline,
+    use: Consumption,
+    *,
+    inherited: Plan,
+    elements: int | None,
+    free_bytes: float,
+    reorders: bool = False,
 ) -> list[list[Rewrite]]:
     """Returns what is tried: `take` and `skip` before maps whose results they drop, and a cache; else parallel maps.
 
@@ -176,7 +221,8 @@ def _candidates(
     each, the best first; one alone where what moves excludes it, for source may have no form for that. One is tried.
 
     These rules need no profile, which would take longer than there is time for validation. Figures of validation are
-    compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway.
+    compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway. With
+    `reorders`, a cache that freezes an order is tried where no other may stand.
     """
     settings, pipeline = study.settings, source.pipeline
     epochs = _passes(study.subject.use.epochs, use) if use.role == "validation" else None
@@ -205,13 +251,15 @@ def _candidates(
     def may_be_tried(one: Rewrite) -> bool:
         redrawn = one.rule == _DROPPING and one.safety is Safety.STATISTICAL and not context.randomness_fixed
         allowed = one.needs <= settings.allow and one.rule not in settings.without
-        return allowed and (redrawn or one.safety is Safety.EXACT)
+        frozen = reorders and one.rule == cache.NAME
+        return allowed and (redrawn or one.safety is Safety.EXACT or frozen)
 
     proposed = list(filter(may_be_tried, propose_all(context)[0]))
     early = [one for one in proposed if one.rule == _DROPPING]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
     repeats = replace(context, python_repeats=Consent.PYTHON_CACHE in settings.allow)
-    cached = cache.cache_whole_passes(repeats, elements=elements, element_bytes=measured_bytes) if elements else []
+    whole = functools.partial(cache.cache_whole_passes, repeats, element_bytes=measured_bytes)
+    cached = whole(elements=elements) or whole(elements=elements, reorders=reorders) if elements else []
     known = {one.key for one in inherited.rewrites}
     caches = [[one] for one in cached if may_be_tried(one)]
     together = [[*early, *one] for one in caches] if early else []

@@ -76,6 +76,15 @@ def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_ver
     assert budget.left(Part.INFORMATION) == pytest.approx(21)
 
 
+def test_nothing_is_kept_for_validation_that_only_a_plan_makes_worth_it() -> None:
+    budget, clock = plan()
+    budget.reserve_for_validation(without_plan=False)
+    assert budget.ends(Part.SEARCH) == pytest.approx(38 - VALIDATION_RESERVE)
+    clock.advance(32)
+    budget.decide()
+    assert budget.left(Part.INFORMATION) == pytest.approx(28)
+
+
 def test_validation_has_a_share_of_the_time_that_is_left() -> None:
     budget, clock = plan()
     assert budget.seconds_for_validation(verifies=False) == VALIDATION_SECONDS

@@ -25,6 +25,7 @@ from pipetune.report.step_times import step_times
 from tests.report import reading
 from tests.report import sessions as samples
 from tests.report.reading import blocks, claim, ids, sentences, summary_line, summary_text, told, with_main, with_part
+from tests.words import pipeline
 
 
 def commands(session: Session) -> list[str]:
@@ -121,6 +122,12 @@ def test_a_cache_speeds_up_from_the_second_epoch_on():
     assert claim(session).sentence == ""
 
 
+def test_input_is_fine_in_the_epochs_that_read_from_a_full_cache():
+    first, later = samples.busy(), with_main(samples.busy(), "profile", cache_seconds=3.6)
+    starts = [claim(one).sentence.split(" input is not")[0] for one in (first, later)]
+    assert starts == ["The", "From the second epoch on, the"]
+
+
 def test_a_confirmed_speedup_survives_an_interruption():
     session = replace(samples.photos(), status="interrupted")
     assert (claim(session).kind, claim(session).big) == ("faster", "1.36x")
@@ -153,6 +160,32 @@ def test_what_surely_gains_with_approval_stands_in_place_of_nothing(low: float, 
     told = sentences(with_main(session, offered=(late,)), "answer")
     assert ("No time was left to compare its data." in " ".join(told)) is (low > 1.03)
     assert not claim(with_main(session, candidate=samples.likely().candidate)).big.startswith("1.50x")
+
+
+@pytest.mark.parametrize(("planned", "measured"), [(False, False), (True, True), (True, False)])
+def test_what_was_not_measured_comes_with_what_it_changes_beside_a_plan_of_its_rule(planned: bool, measured: bool):
+    session = samples.photos()
+    (offer,) = session.main_dataset.offered
+    session = with_main(session, offered=(offer if measured else replace(offer, gain=None),))
+    another = replace(samples.CACHE, node="n1", notes=())
+    session = with_main(session, plan=session.plan.with_rewrite(another)) if planned else session
+    shown = [one for block in blocks(session, Commands, "answer") for one in block.commands]
+    (text,) = (one.text for one in shown if "--allow" in one.label)
+    changes = ". The file order of the first epoch is kept for all epochs."
+    assert text.endswith(f"too: cache{changes if planned and not measured else ''}")
+
+
+def test_what_validation_would_gain_with_approval_is_told_with_its_command():
+    session = samples.nothing()
+    why = "A pass takes 0.1 s with it and 1.2 s without."
+    offer = replace(samples.photos().datasets[0].offered[0], gain=None, why=why)
+    held_out = DatasetResult(pipeline("range 9 | batch 2"), "validation", offered=(offer,))
+    held_out = with_part(held_out, "pipeline", name="held_out")
+    session = replace(session, datasets=(*session.datasets, held_out))
+    shown = [one for block in blocks(session, Commands, "answer") for one in block.commands]
+    (command,) = (one for one in shown if "--allow reorder" in one.label)
+    assert "too: cache of held_out. A pass takes 0.1 s with it and 1.2 s without. The file order" in command.text
+    assert "Dataset held_out" in told(session) and "Allow it with --allow reorder." in told(session)
 
 
 @pytest.mark.parametrize(("low", "asked"), [(3.9, ["python-cache"]), (4.6, ["python-cache", "python-cache,reorder"])])
@@ -309,14 +342,39 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
         replace(changed, patch=tuned.patch, datasets=(*session.datasets, kept))
     )
     likely = samples.likely()
+    unproven = with_main(likely, candidate=replace(likely.candidate, plan=Plan("tuned", (samples.CACHE,))))
+    assert "+ 155 MiB more memory (what its cache holds)" in summary_line(unproven)
     beside = summary_line(replace(likely, patch=tuned.patch, datasets=(likely.datasets[0], validation)))
     assert "apply the patch for training, not the one shown, although it is not proven" in beside
 
 
-@pytest.mark.parametrize(("safety", "noun"), [(Safety.EXACT, "batches"), (Safety.REORDERS, "rows")])
-def test_batches_in_another_order_are_compared_row_by_row(safety: Safety, noun: str):
-    extent = compared_extent(samples.photos().datasets[0], Comparison(safety, (), elements=768, epochs=3))
+@pytest.mark.parametrize(
+    ("words", "safety", "noun"),
+    [
+        ("range 9 | map | batch 4 | prefetch 1", Safety.EXACT, "batches"),
+        ("range 9 | map | batch 4 | prefetch 1", Safety.REORDERS, "rows"),
+        ("range 9 | map | group_by_window | prefetch 1", Safety.EXACT, "batches"),
+        ("range 9 | map | group_by_window | prefetch 1", Safety.REORDERS, "batches"),
+        ("range 9 | batch 4 | unbatch", Safety.EXACT, "elements"),
+        ("range 9 | map", Safety.EXACT, "elements"),
+    ],
+)
+def test_batches_in_another_order_are_compared_row_by_row(words: str, safety: Safety, noun: str):
+    result = DatasetResult(pipeline(words), "training")
+    extent = compared_extent(result, Comparison(safety, (), elements=768, epochs=3))
     assert extent == f"768 {noun} over 3 epochs"
+
+
+def test_data_that_nothing_could_be_compared_of_is_not_said_to_be_compared():
+    """Python that draws numbers, in a map that only becomes parallel: of two runs no element is the same."""
+    unlike = EqualityCheck("values", None, "not reproducible, because two runs of the current pipeline differ")
+    checks = (EqualityCheck("spec", True), unlike)
+    drawn = Comparison(Safety.STATISTICAL, checks, elements=0, epochs=0)
+    session = with_main(samples.photos(), comparison=drawn)
+    why = "not compared: not reproducible, because two runs of the current pipeline differ"
+    assert f"random draws come from the same distribution ({why})" in summary_line(session)
+    assert f"The data was {why}." in " ".join(sentences(session, "equality"))
+    assert "0 batches" not in summary_line(session)
 
 
 def test_the_time_spent_adds_up():
@@ -360,6 +418,14 @@ def test_what_gained_nothing_is_not_suggested():
     changed = offering(samples.photos(), 0.9, 0.8, 1.0)
     assert not [command for command in commands(changed) if "--allow" in command]
     assert "needs approval" in [row.state for row in reading.table(changed, "tried").rows]  # shown all the same
+
+
+def test_rewrites_of_one_rule_that_need_approval_are_named_once():
+    gains = ((1.1, 0.9, 1.3), (1.5, 1.4, 1.6), (1.2, 1.1, 1.3))  # as of repeat behind a shuffle, and before it
+    offers = [offering(samples.nothing(), *gain).datasets[0].offered[0] for gain in gains]
+    session = with_main(samples.nothing(), offered=tuple(offers))
+    lines = [line.strip() for line in summary_text(session).splitlines()]
+    assert "measure what needs your approval, too: cache (1.50x)" in lines
 
 
 def test_sentences_name_files_as_the_tables_do():

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.core.edits import Consent, Insert, Rewrite, Safety, apply_edits
+from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, apply_edits
 from pipetune.core.pipeline import UNKNOWN, Node, Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.model.memory import added_bytes
 from pipetune.rewrites import cache, cache_places
-from pipetune.rewrites.cache import RULE, best_position, cache_whole_passes, position_after
+from pipetune.rewrites.cache import RULE, best_position, cache_whole_passes, position_after, stores_no_more_work
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.epoch_constancy import Constancy
@@ -34,6 +34,7 @@ _ZIPPED = (
     "zip a b elements=-1 | map random"
 )
 _UNORDERED = {"options": {"deterministic": False}}
+_ENDING = f"a = {_FILES} | map bytes=1k; b = range 9"
 _CHOSEN = f"a = {_FILES} | map bytes=1k | repeat; b = range 9 | repeat; s = random; choose s a b"
 _PARTS = (
     f"a = {_FILES} | map bytes=1k cpu=1ms; b = a | map | map random; p = range 1 | repeat elements=-1; "
@@ -70,6 +71,8 @@ SILENT: list[Row] = [
     ("opaque elements=10 bytes=1k | map | batch 2", "unknown what this operator does"),
     ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", _EARLY),
     (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b", _EARLY),
+    (f"{_ENDING}; s = random elements=-1; choose s a b stop_on_empty_dataset=True", _EARLY),
+    (f"{_ENDING}; s = range 9; choose s a b stop_on_empty_dataset=False", _EARLY),
     (_CHOSEN, {"elements_read": 21}, "may leave it before its end"),
     # Of two that read the same, none is read to the end: what chooses ends first, or one of them.
     (f"{_PARTS}; s = range 9; choose s b c stop_on_empty_dataset=[True or False]", _EARLY),
@@ -130,6 +133,7 @@ SILENT: list[Row] = [
     # Nothing is saved.
     ("range 10 elements=10 static_bytes=8 | shuffle 10 | batch 2", ""),
     (f"{_SLICES} | [batch 2 or shuffle 10 | repeat]", ""),
+    (f"a = {_SLICES}; b = range 10 elements=10; zip a b elements=10 bytes=1k | [batch 2 or map random]", None),
     (f"{_FILES} | map | cache[ or  | shuffle 10 | repeat]", "already"),
     (f"{_FILES} | map bytes=1k | snapshot bytes=1k", "already"),
     (f"{_FILES} | map bytes=1k | snapshot bytes=1k | map bytes=1k", "stores its elements"),
@@ -181,11 +185,13 @@ FIRES: list[Row] = [
     (f"{_FILES} | map [raises reads_file or asserts] bytes=1k", _cache("n1")),
     (f"{_FILES} | [batch 5 or batch 4 drop_remainder=True] | batch 3 bytes=1k", _cache("n2")),
     (f"{_FILES} | map bytes=1k | take 3 | cache | map bytes=1k", _cache("n4")),
-    # In the place of one of file names, unless that fixes their order, serves others, or stays on disk.
+    # In the place of one of file names, whose order it keeps, unless that serves others or stays on disk.
     (f"{_SLICES} | cache | map bytes=1k cpu=1ms | map random", ["EXACT -n1 cache(filename=)>n2"]),
     (f"{_SLICES} | cache | shuffle 9 | {_MAP} | map random", ["EXACT n2>n3 -n1 cache(filename=)>n3"]),
     (f"{_SLICES} | cache | map bytes=1k cpu=1ms | map random", {"read_by_others": frozenset({"n1"})}, _cache("n2")),
-    (f"{_SLICES} | shuffle 9 | cache | {_MAP} | map random", _cache("n3")),
+    (f"{_SLICES} | shuffle 9 | cache | {_MAP} | map random", ["EXACT -n2 cache(filename=)>n3"]),
+    (f"{_SLICES} | shuffle 9 | cache | shuffle 5 | {_MAP} | map random",
+     ["EXACT n3>n4 -n2 cache(filename=)>n4"]),
     (f"{_SLICES} | cache [shared=2 or filename=x] | {_MAP} | map random", _cache("n2")),
     (f"a = {_SLICES} | cache; b = a | {_MAP}; zip b a | map random", _cache("n2")),
     # The smaller place too, where it is much smaller.
@@ -240,6 +246,11 @@ FIRES: list[Row] = [
     (f"{_PARTS}; s = random elements=-1; choose s b c stop_on_empty_dataset=[True or False]", _cache("n1")),
     (f"{_PARTS}; s = random elements=-1; d = range 9; choose s b c d stop_on_empty_dataset=False", _cache("n1")),
     (f"{_PARTS}; s = a | map random | batch 4 | scan | unbatch; choose s b c stop_on_empty_dataset=True", _cache("n1")),
+    # Or goes on until all of them have ended: `sample_from_datasets`.
+    (f"a = {_FILES} | map bytes=1k[ or  | repeat | take 30] | map random; b = range 9; s = random elements=-1; "
+     "choose s a b stop_on_empty_dataset=False", _cache("n1")),
+    (f"a = {_FILES} | map bytes=1k | take [5 or 30]; b = range 9; s = random elements=-1; "
+     "choose s a b stop_on_empty_dataset=False", _cache("n2")),
     # It is read more than once.
     (f"{_FILES} | map bytes=1k | repeat[ or  3] | batch 2", {"epochs": 1}, _cache("n1")),
     (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 5}, _cache("n1")),
@@ -342,6 +353,20 @@ def test_if_one_call_makes_the_best_place_and_others_there_is_one_elsewhere(toge
     nodes[second] = replace(nodes[second], location=nodes[first].location)
     described = replace(described, pipeline=replace(described.pipeline, nodes=tuple(nodes)))
     assert [one.node for one in proposals("cache", described)[0]] == expected
+
+
+@pytest.mark.parametrize(("words", "first", "second", "no_more"), [
+    (f"{_FILES} | map | shuffle 9 | batch 2 | prefetch 1", "n1", "n3", True),
+    (f"{_FILES} | map | shuffle 9 | batch 2 | map", "n1", "n4", False),
+    (f"{_FILES} | map | shuffle 9 | batch 2", "n0", "n3", False),
+    (f"a = {_FILES} | map; b = {_FILES} | map; zip a b | batch 2", "n1", "n5", False),
+    (f"a = {_FILES} | map; b = {_FILES} | map; zip a b | batch 2", "n1", "n3", False),
+])  # fmt: skip
+def test_a_cache_behind_a_shuffle_stores_no_more_work_than_one_before_it(words, first, second, no_more) -> None:
+    pipeline = context(words).pipeline
+    planned, other = (_cache_rewrite(name, pipeline) for name in (first, second))
+    assert stores_no_more_work(pipeline, other, Plan("tuned", (planned,))) is no_more
+    assert not stores_no_more_work(pipeline, other, Plan("tuned"))
 
 
 def test_repeat_that_moves_after_the_cache_leaves_one_pass_in_front_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,19 @@ from tests.search.scenes import Scene, names, quiet, rewrites, runner, shared
 
 
 def ablated(
-    rules: list[str], made: FakeRunner, *, seed: int = 0, budget_seconds: float = 240.0, **last: Any
+    rules: list[str],
+    made: FakeRunner,
+    *,
+    seed: int = 0,
+    budget_seconds: float = 240.0,
+    alone: Sequence[str] = (),
+    **last: Any,
 ) -> SearchState:
-    """All of these are in a plan that was proven; `last`: what is so of the last rewrite."""
+    """All of these are in a plan that was proven; `alone`: those to be proven alone; `last`: what is so of the last."""
     parts = rewrites(rules)
     parts[-1] = replace(parts[-1], **last)
     state = Scene(parts, made, seed=seed, budget_seconds=budget_seconds).state()
+    state.proven_alone = alone
     state.chosen = state.composer.plan(parts)
     ablate(state)
     return state
@@ -87,10 +95,10 @@ def test_what_spares_memory_stays_unless_it_is_slower() -> None:
     assert names(with_sparing(1.0, 2**20, quiet()).chosen) == ["large"]
 
 
-def test_what_is_offered_where_it_is_as_fast_stays_only_where_it_is_proven() -> None:
+def test_a_number_in_place_of_autotune_stays_only_where_it_is_proven() -> None:
     def kept(gain: float, seed: int) -> list[str]:
         made = runner({"large@n1": 1.4, "freeze@n1": gain}, noise=quiet(seed))
-        return names(ablated(["large", "freeze"], made, seed=seed, equal_is_enough=True).chosen)
+        return names(ablated(["large", "freeze"], made, seed=seed, alone=["freeze@n1"]).chosen)
 
     assert sum(kept(1.02, seed) == ["large"] for seed in range(20)) >= 18
     assert all(kept(1.2, seed) == ["large", "freeze"] for seed in range(5))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from benchmarks.recorded import Noise, rewrite
-from pipetune.core.edits import Rewrite, Safety, SetArgument
+from pipetune.core.edits import Rewrite, Safety
 from pipetune.core.results import Comparison, EqualityCheck, Outcome
-from pipetune.search.result import FEWEST_EQUAL_PAIRS, SearchResult, affordable_pairs, unmeasured
+from pipetune.search.result import SearchResult, affordable_pairs, unmeasured
 from pipetune.search.state import SearchState
-from pipetune.search.statistics import NOT_SLOWER
-from tests.search.scenes import Scene, apart, expecting, names, of_key, reasons, runner, whys
+from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
 
 
 def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
@@ -87,6 +84,20 @@ def test_nothing_unmeasured_is_offered_where_training_hardly_waits_with_the_plan
     assert names(found.chosen) == ["a"] and len(found.offers) == offered
 
 
+@pytest.mark.parametrize("group", ["cache", ""])
+def test_what_would_store_no_more_work_than_the_plan_is_not_offered_unmeasured(group: str) -> None:
+    candidates = [rewrite("a", group=group), rewrite("frozen", safety=Safety.REORDERS, group=group)]
+    gains = {"a@n1": 4.0, "frozen@n1": 8.0}
+    facts = {"stores_no_more_work": lambda one, plan: one.rule == "frozen" and names(plan) == ["a"]}
+    found = Scene(candidates, runner(gains), expected=gains, budget_seconds=40.0, **facts).run()
+    assert names(found.chosen) == ["a"] and found.offers == ()
+    assert whys(found)["frozen"] == (
+        "another of its kind is in the plan" if group else "needs --allow reorder; no gain is expected"
+    )
+    alone = Scene(candidates[1:], runner(gains), expected=gains, **facts).run()
+    assert [one.rewrite.rule for one in alone.offers] == ["frozen"]
+
+
 def test_offer_without_time_to_compare_its_data_is_measured_and_no_undecided_trial(monkeypatch) -> None:
     scene = Scene([rewrite("large", safety=Safety.REORDERS)], runner({"large@n1": 6.5}))
     late = EqualityCheck("values", None, "time ran out after 1 element", late=True)
@@ -111,58 +122,6 @@ def test_the_offer_that_promises_most_is_measured_first() -> None:
 @pytest.mark.parametrize(("ratio", "told"), [(1.237, "1.24x"), (11.83, "11.8x"), (41.03, "41x"), (1279.83, "1,280x")])
 def test_what_the_model_expects_is_told_in_three_figures(ratio: float, told: str) -> None:
     assert f"run {told} as fast" in unmeasured(ratio)
-
-
-# -- as fast is enough
-
-FREEZE = replace(rewrite("freeze", number=3, group="freeze@n1"), equal_is_enough=True)
-
-
-def freezing(*, only_promising: bool = False, **gains: float) -> Scene:
-    candidates: list[Rewrite] = [rewrite("other", node="n2"), FREEZE]
-    shown = runner({FREEZE.key: gains.get("freeze", 1.0), "other@n2": gains.get("other", 1.0)})
-    return Scene(candidates, shown, only_promising=only_promising)
-
-
-def test_as_fast_is_offered_and_never_in_the_plan() -> None:
-    found = freezing().run()
-    assert found.chosen is None
-    (offer,) = found.offers
-    assert offer.rewrite == FREEZE and offer.consent == "" and "not slower" in offer.why
-    assert offer.gain is not None and offer.gain.low > NOT_SLOWER and offer.gain.pairs >= FEWEST_EQUAL_PAIRS
-    assert "freeze" not in reasons(found)
-    trial = next(one for one in found.trials if one.plan.rewrites == (FREEZE,) and one.gain is offer.gain)
-    assert trial.outcome is Outcome.REJECTED
-
-
-def test_as_fast_is_not_looked_for_where_little_can_be_gained_or_without_time() -> None:
-    scene = freezing(only_promising=True)
-    assert scene.run().offers == () and FREEZE.key not in {key for _, key in scene.runner.windows}
-    scene = freezing()
-    scene.budget_seconds, scene.runner.first_seconds = 20.0, 1.5
-    assert scene.run().offers == ()
-
-
-@pytest.mark.parametrize(
-    ("gain", "unequal", "said"),
-    [(0.93, frozenset(), "not shown to lose less than 3%"), (1.0, frozenset({FREEZE.key}), "not the same data")],
-    ids=["slower", "changes the data"],
-)
-def test_what_is_slower_or_changes_the_data_is_not_offered(gain: float, unequal: frozenset[str], said: str) -> None:
-    scene = freezing(freeze=gain)
-    scene.runner.unequal_keys = unequal
-    found = scene.run()
-    assert found.offers == ()
-    assert said in whys(found)["freeze"]
-
-
-def test_faster_by_the_acceptance_rule_is_in_the_plan_and_one_that_says_the_number_leaves_nothing_to_offer() -> None:
-    found = freezing(freeze=1.3).run()
-    assert (names(found.chosen), found.offers) == (["freeze"], ())
-    number = replace(rewrite("number", number=5), edits=(SetArgument("n1", "num_parallel_calls", 5),))
-    made = runner({number.key: 1.4, FREEZE.key: 1.0})
-    found = Scene([number, FREEZE], made, conflict=apart("number", "freeze")).run()
-    assert (names(found.chosen), found.offers) == (["number"], ())
 
 
 # -- time

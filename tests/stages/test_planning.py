@@ -18,6 +18,7 @@ from pipetune.core.measurement import Interval, Rate, RunFailed
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Stage
 from pipetune.core.results import Comparison, EqualityCheck, Prediction
+from pipetune.core.time_plan import VALIDATION_SECONDS, Part
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from pipetune.rewrites import propose_all
@@ -78,6 +79,24 @@ def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunFailed, match="seen enough"):
         planning.find_plan(one, PROFILE, DIAGNOSIS)
     assert tried == ["prefetch"]
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.01, 0.0), (0.06, VALIDATION_SECONDS), (None, 0.0)])
+def test_time_is_kept_for_validation_where_it_is_studied_without_a_plan(share, kept, monkeypatch) -> None:
+    one = study_of(numbers(), budget_seconds=60.0)
+    one.journal.update_dataset(share=share)
+
+    def search(state: SearchState, **_more: object) -> None:
+        state.budget.decide()
+        raise RunFailed("the test has seen enough")
+
+    monkeypatch.setattr(planning, "complete_profile", lambda study, profile: profile)
+    monkeypatch.setattr(planning, "watch_autotune", lambda study: None)
+    monkeypatch.setattr(planning, "validation_costs_much", lambda *_: share is not None)
+    monkeypatch.setattr(planning, "search", search)
+    with pytest.raises(RunFailed, match="seen enough"):
+        planning.find_plan(one, PROFILE, DIAGNOSIS)
+    assert one.time_plan.ends(Part.INFORMATION) == pytest.approx(60 - kept)
 
 
 @pytest.mark.parametrize(("words", "edits", "replaces"), [

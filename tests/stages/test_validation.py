@@ -77,6 +77,19 @@ def test_pass_whose_end_is_not_seen_costs_what_is_seen_of_it(monkeypatch: pytest
     assert not cost.whole_pass and cost.epoch_wall_seconds
 
 
+def test_dataset_whose_elements_took_the_script_long_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the only element of `ratings.batch(1_000_000)`, for which all records are read."""
+    monkeypatch.setattr(dataset_costs, "_OTHER_SECONDS", 0.05)
+    uses = [
+        Consumption(Dataset.range(64).batch(4), name, "preview", "iter", elements=2, wall_seconds=seconds)
+        for name, seconds in (("titles", 9.0), ("shown", 0.01))
+    ]
+    study = study_here(Dataset.range(64).batch(4), *uses)
+    dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    costs = [result.cost for result in study.journal.session.datasets[1:]]
+    assert [one is not None and one.element_wall_seconds is not None for one in costs] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("seconds", "after", "read", "known"),
     [
@@ -237,6 +250,39 @@ def test_no_cache_is_tried_for_a_pass_whose_end_was_not_seen(given: dict[str, An
     assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
 
 
+REORDER = frozenset({Consent.REORDER})
+
+
+def in_other_orders() -> Any:
+    """Data in an order that no cache leaves as it is: the shuffle cannot move past the filter."""
+    pairs = Dataset.zip((Dataset.range(40), Dataset.range(40)))  # as `image_dataset_from_directory` does, in memory
+    return pairs.shuffle(9).filter(lambda x, y: x == y).map(lambda x, y: x * y).batch(4)
+
+
+def test_cache_that_freezes_an_order_is_offered_and_needs_approval(given: dict[str, Any]) -> None:
+    one = study(in_other_orders(), without=frozenset({"parallel-map"}))
+    assert not stage.tune_validation(one, None)
+    result = one.journal.session.datasets[1]
+    (offer,) = result.offered
+    assert (offer.rewrite.rule, offer.consent, offer.gain) == ("cache", "--allow reorder", None)
+    assert offer.why == "A pass takes 0.25 s with it and 1 s without."
+    assert "freezes the order" in offer.rewrite.notes[-1]
+    assert result.plan is None and result.rejected == () and one.journal.session.validation is None
+    allowed = study(in_other_orders(), allow=REORDER)
+    assert stage.tune_validation(allowed, None)
+    result = allowed.journal.session.validation
+    assert [node.op for node in result.tuned or ()][-1] == "cache" and result.offered == ()
+    assert result.comparison is not None and result.comparison.proven
+
+
+@pytest.mark.parametrize("told", [{"seconds": 0.95}, {"refused": "The call is shared."}])
+def test_cache_that_freezes_an_order_for_nothing_is_not_offered(given: dict[str, Any], told: Any) -> None:
+    given.update(told)
+    one = study(in_other_orders(), without=frozenset({"parallel-map"}))
+    assert not stage.tune_validation(one, None)
+    assert one.journal.session.datasets[1].offered == ()
+
+
 def test_it_takes_more_of_the_time_where_training_is_faster(given: dict[str, Any]) -> None:
     one, plan = study(), Plan("tuned", (Rewrite("prefetch", "n1", Safety.EXACT, (), ""),))
     training, result = one.journal.session.datasets
@@ -346,7 +392,10 @@ def tried(data: Any, *, epochs: int = 9, allow: frozenset[Consent] = frozenset()
     made.subject.use.epochs, made.subject.use.epochs_certain = epochs, True
     ((source, consumed),) = made.subject.other_datasets
     consumed = replace(consumed, **use)
-    found, *_ = stage._candidates(made, source, consumed, inherited=Plan(""), elements=10, free_bytes=1e6)
+    reorders = Consent.REORDER in allow
+    found, *_ = stage._candidates(
+        made, source, consumed, inherited=Plan(""), elements=10, free_bytes=1e6, reorders=reorders
+    )
     return [one.rule for one in found]
 
 
@@ -366,16 +415,22 @@ def test_whole_validation_is_cached_where_every_epoch_is_the_same_and_it_fits() 
     python = Dataset.range(40).map(lambda x: tf.numpy_function(abs, [x], tf.int64)).batch(4)
     assert tried(python) == []
     assert tried(python, allow=frozenset({Consent.PYTHON_CACHE})) == ["cache"]
+    assert tried(in_other_orders()) == [] and tried(in_other_orders(), allow=REORDER) == ["cache"]
+    assert tried(drawn, allow=REORDER) == []
 
 
 def test_validation_is_not_studied_where_it_is_not_wanted(given: dict[str, Any]) -> None:
     one = study()
     without = {"without": frozenset({"split-early", "cache"})}
-    for settings in ({"trials": False}, {"dataset": "all"}, {"dataset": "validation"}, without, {}):
+    for settings in ({"trials": False}, {"dataset": "all"}, without, {}):
         one.settings = replace(Settings(), **settings)  # type: ignore[arg-type]
         one.patch_is_verified = bool(settings)
         assert not stage.tune_validation(one, None), settings
         assert one.journal.session.notes == () and one.journal.session.datasets[1].plan is None
+
+
+def test_validation_is_studied_where_the_user_names_the_data_trained_on(given: dict[str, Any]) -> None:
+    assert stage.tune_validation(study(dataset="training"), None)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -67,6 +67,10 @@ def listed(folder: Path) -> Any:
 
 PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "the first batches": (lambda folder: rows().map(small).batch(4).take(3), ["EXACT take"]),
+    "sampled from until all have ended": (
+        lambda folder: Dataset.sample_from_datasets([rows().map(wide).take(9), rows().map(wide).map(noisy)]).batch(4),
+        ["EXACT take", "EXACT map"],
+    ),
     "shuffled above what is worth keeping": (
         lambda folder: rows().shuffle(9).map(small).map(wide).map(noisy).batch(4), ["EXACT map", "EXACT map"]),
     "files in drawn order": (
@@ -76,6 +80,8 @@ PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     ),
     "files in drawn order, an element of each": (
         lambda folder: listed(folder).map(contents).map(noisy).batch(4), ["EXACT map"]),
+    "files in an order that a cache of their names keeps": (
+        lambda folder: listed(folder).cache().map(contents).map(noisy).batch(4), ["EXACT map"]),
     "files in drawn order, and all elements shuffled": (
         lambda folder: listed(folder).map(contents).map(small).map(noisy).shuffle(6).batch(4), ["STATISTICAL map"]),
 }  # fmt: skip
