@@ -134,7 +134,9 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     if training.later_fit is not None:
         name, line = training.later_fit
         text += f" Model.fit trains on {name} in line {line}, too: --dataset {name} analyzes that."
-    others = [f"{one.name}{_place(one)}" for one in uses if one is not training and one.elements != 1]
+    # A glance at one element is no use of its own; validation read later may have begun with one.
+    shown = [one for one in uses if one is not training and (one.elements != 1 or one.role == "validation")]
+    others = [f"{one.name}{_place(one)}" for one in shown]
     if others:
         text += f" Also consumed: {', '.join(dict.fromkeys(others))}; --dataset NAME analyzes another."
     return text

@@ -254,10 +254,16 @@ class ObservedScript:
             how: what reads it.
         """
         frame, _ = call_sites.user_frame(sys._getframe(1))
+        # Where the user says which dataset to analyze, nobody looks whether it is another one that a loop trains on.
+        looked_at = self.target_dataset is None
+        before = itertools.takewhile(lambda use: use is not training, () if looked_at else self.uses)
+        unknown = [use for use in before if use.role == "preview" and use.elements > PREVIEW_ELEMENTS]
         for one in found:
             dataset, path = one.dataset, one.path
             use: Consumption | None = getattr(dataset, _USE, None)
             if dataset is training.dataset or (use is not None and use.role not in ("preview", "evaluation")):
+                continue
+            if any(use is other for other in unknown):
                 continue
             if use is None:
                 name = variable_name(frame, dataset) or consumption.place_in_table(frame, dataset)
@@ -367,14 +373,15 @@ class ObservedScript:
         return None
 
     def _keep_use(self, use: Consumption) -> Consumption:
-        """Keeps the uses that the session may need, of other previews the most consumed and the last; returns `use`.
+        """Keeps the uses that the session may need, the most consumed of other previews and the last two; returns it.
 
-        The last may be the other one of two datasets that each training step reads.
+        The last may be the other one of two datasets that each training step reads, or of what training reads; the one
+        before it then shows where the dataset is read further upstream.
         """
         if not any(seen is use for seen in self.uses):
             self.uses.append(use)
         previews = [seen for seen in self.uses if seen.role == "preview" and seen is not use]
-        previews = [use, *previews[-1:], max(previews, key=lambda seen: seen.elements, default=use)]
+        previews = [use, *previews[-2:], max(previews, key=lambda seen: seen.elements, default=use)]
         kept = [one for one in self.uses if one.role != "preview" or any(one is seen for seen in previews)]
         self.uses = kept[-_MAX_USES:]
         return use

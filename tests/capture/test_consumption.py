@@ -19,6 +19,9 @@ def test_the_training_call_is_named_and_others_are_listed() -> None:
         "Training: Model.fit over train at train.py:14. Also consumed: files at train.py:4; --dataset NAME analyzes "
         "another."
     )
+    glanced = use("val", "validation_data of Model.fit", 14, elements=1)  # `next(iter(val))` before `fit`
+    glanced.role = "validation"
+    assert "Also consumed: val at train.py:14;" in describe_training(training, [glanced, training])
 
 
 def test_a_slow_start_is_told_with_its_causes() -> None:

@@ -300,6 +300,14 @@ def test_previews_before_fit_are_not_training() -> None:
     assert found.use.readings.elements is None, "a glance says nothing of how far fit reads"
 
 
+def test_previews_upstream_of_the_last_one_are_remembered() -> None:
+    """As in tutorials that show each step: that the map's dataset is read, too, tells where a cache belongs."""
+    shown = [f"for _ in {name}:\n    pass" for name in ("data.take(3)", "data.take(1)", "train.take(1)")]
+    text = "data = pairs()\n{}\ndata = data.map(lambda x, y: (x, y))\n{}\ntrain = data.shuffle(8)\n{}\nmodel.fit(train)"
+    found = run_text(text.format(*shown))
+    assert [use.line for use in found.script.uses if use.role == "preview"] == [2, 5, 8]
+
+
 def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
     found = run(lambda: compiled().fit(*arrays(), verbose=0))
     assert not found.begun
@@ -403,6 +411,16 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     )
     assert found.use.name == "train" and found.seen == [[100, 101, 102]]
     assert found.roles == {"train": "training", "check": "validation"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "roles"),
+    [("train", {"train": "training", "check": "validation"}), ("check", {"train": "preview", "check": "training"})],
+)
+def test_what_a_loop_read_before_the_data_asked_for_may_train(wanted: str, roles: dict[str, str]) -> None:
+    text = "train, check = Dataset.range(15), Dataset.range(13)\nfor _ in range(3):\n"
+    found = run_text(f"{text}    for _ in train:\n        pass\n    for _ in check:\n        pass", wanted=wanted)
+    assert found.roles == roles
 
 
 def test_validation_data_of_the_same_call_is_no_other_stream() -> None:

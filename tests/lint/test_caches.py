@@ -86,6 +86,15 @@ def test_findings(text: str, how: dict[str, Any], expected: list[str], words: st
     check(text, expected, words, **how)
 
 
+def test_a_cache_behind_a_shuffle_of_keras_can_only_be_followed_by_another():
+    pipeline = use("range elements=99 | shuffle 9 | batch 3 | cache").pipeline
+    made = SourceLocation("train.py", 3, 0, 3, 40, "image_dataset_from_directory", library="keras")
+    nodes = tuple(replace(node, location=made) if node.op in ("shuffle", "batch") else node for node in pipeline)
+    (found,) = find_mistakes(DatasetUse(replace(pipeline, nodes=nodes)))
+    assert found.code == "frozen-order"
+    assert found.hint.startswith("Pass batch_size=None to image_dataset_from_directory")
+
+
 CACHED = "range elements=99 | cache"
 
 
