@@ -142,7 +142,7 @@ class TimePlan:
         self._last = seconds
         self._search_ends = seconds
         self._reserved = 0.0  # seconds by which the search ends earlier
-        self._studied_without_plan = True  # validation, for which they are reserved
+        self._kept = 0.0  # seconds at the end, for validation, once the rest is decided
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
@@ -209,8 +209,7 @@ class TimePlan:
 
         Where validation is still to be studied, what it may take is kept for it.
         """
-        studied = self._reserved and self._studied_without_plan
-        self._information_ends = self.seconds - (self.of_sixty(VALIDATION_SECONDS) if studied else 0.0)
+        self._information_ends = self.seconds - self._kept
 
     def seconds_to_fill_caches(self) -> float:
         """Returns what filling the script's own caches may take, beside the budget, in seconds."""
@@ -221,11 +220,12 @@ class TimePlan:
 
         `without_plan`: whether it takes much of the time even where training becomes no faster.
         """
-        self._reserved, self._studied_without_plan = self.of_sixty(VALIDATION_RESERVE), without_plan
+        self._reserved = self.of_sixty(VALIDATION_RESERVE)
+        self._kept = self.of_sixty(VALIDATION_SECONDS) if without_plan else 0.0
 
     def end_validation(self) -> None:
         """Validation is decided: the time goes to what informs again, after the next `decide`."""
-        self._reserved = 0.0
+        self._reserved = self._kept = 0.0
 
     def shorten_search(self) -> None:
         """Little can be gained: the search, which begins now, takes `LITTLE_TO_GAIN_SECONDS` of 60 at most."""

@@ -258,8 +258,10 @@ def _candidates(
     early = [one for one in proposed if one.rule == _DROPPING]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
     repeats = replace(context, python_repeats=Consent.PYTHON_CACHE in settings.allow)
-    whole = functools.partial(cache.cache_whole_passes, repeats, element_bytes=measured_bytes)
-    cached = whole(elements=elements) or whole(elements=elements, reorders=reorders) if elements else []
+    whole = functools.partial(cache.cache_whole_passes, repeats, elements=elements or 0, element_bytes=measured_bytes)
+    cached = whole() if elements else []
+    if elements and reorders and not cached:
+        cached = whole(reorders=True)
     known = {one.key for one in inherited.rewrites}
     caches = [[one] for one in cached if may_be_tried(one)]
     together = [[*early, *one] for one in caches] if early else []
