@@ -38,8 +38,8 @@ class Listener:
     def saved(self, session: Session) -> None:
         """The session has changed and should be saved."""
 
-    def trial_started(self, key: str) -> None:
-        """A trial of the plan with this key begins."""
+    def trial_started(self, plan: Plan) -> None:
+        """A trial of the plan begins."""
 
     def trial_ended(self, key: str) -> None:
         """The trial of the plan with this key has ended."""
@@ -159,7 +159,7 @@ class Journal:
     def _begin_trial(self, plan: Plan) -> None:
         self._end_trial()
         self._trying = plan.key
-        self._listener.trial_started(plan.key)
+        self._listener.trial_started(plan)
         self.report_progress(self._standing or f"trying {plan.title}")
 
     def _end_trial(self) -> None:

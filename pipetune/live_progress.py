@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO, cast
 
+from pipetune.core.edits import Plan
 from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.session import Session
 from pipetune.journal import Listener
@@ -39,8 +40,8 @@ class ProgressListener(Listener):
     def saved(self, session: Session) -> None:
         self._listener.saved(session)
 
-    def trial_started(self, key: str) -> None:
-        self._listener.trial_started(key)
+    def trial_started(self, plan: Plan) -> None:
+        self._listener.trial_started(plan)
 
     def trial_ended(self, key: str) -> None:
         self._listener.trial_ended(key)

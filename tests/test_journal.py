@@ -30,8 +30,8 @@ class Heard(Listener):
     def bottleneck(self, sentence: str) -> None:
         self.events.append(("bottleneck", sentence))
 
-    def trial_started(self, key: str) -> None:
-        self.events.append(("started", key))
+    def trial_started(self, plan: Plan) -> None:
+        self.events.append(("started", plan.key))
 
     def trial_ended(self, key: str) -> None:
         self.events.append(("ended", key))

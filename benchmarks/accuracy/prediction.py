@@ -22,7 +22,7 @@ from benchmarks.dataset_study import create_study, measure_facts
 from benchmarks.examples import example_datasets
 from benchmarks.resumable import ResumableResults
 from pipetune.core import files
-from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
@@ -223,7 +223,7 @@ def measure_case(name: str, build: Callable[[], Any], *, seed: int = 0, rounds: 
         context = measure_facts(study)
         candidates, _ = propose_all(context)
         composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
-        plans = candidate_plans(candidates, planning.baselines_of(study), composer)
+        plans = candidate_plans(candidates, planning.baselines_of(study, allow=tuple(Consent)), composer)
         arms = [Arm(plan, "input") for plan in plans]
         measure_window = partial(study.runner.input_window, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)
         race(arms, None, take=lambda arm: measure_window(arm.plan), draw=random.Random(seed), rounds=rounds)

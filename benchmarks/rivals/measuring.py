@@ -28,7 +28,7 @@ from benchmarks.rivals.process_files import (
 from benchmarks.rivals.results import EXPERT
 from benchmarks.rivals.rounds import QUICK, WHOLE, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload, find_workloads
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Consent, Plan
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
@@ -83,7 +83,11 @@ def measure_rates(
         context = measure_facts(study, refined=not job.settings.quick, files=True)
         progress("choosing the rivals' plans")
         contenders = choose_contenders(
-            context, planning.baselines_of(study), plan_file.plan, uncached_plan=uncached_plan, workload=workload
+            context,
+            planning.baselines_of(study, allow=tuple(Consent)),
+            plan_file.plan,
+            uncached_plan=uncached_plan,
+            workload=workload,
         )
         dataset = expert_dataset(workload.folder)
         expert = None if dataset is None else create_study(dataset)

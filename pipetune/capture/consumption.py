@@ -121,15 +121,20 @@ class Consumption:
         """Name of the dataset: the user's variable, else its role."""
         return self.variable or self.role
 
+    @property
+    def title(self) -> str:
+        """What reads it, and the user's variable, if one holds it: "Model.fit over train_ds"."""
+        return f"{self.consumer_call} over {self.variable}" if self.variable else self.consumer_call
+
 
 def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str:
     """Returns one sentence on what is taken for training, and one on how to choose another of the uses so far."""
     sign = f" ({training.training_sign})" if training.training_sign else ""
-    text = f"Training: {training.consumer_call} over {training.name}{_place(training)}{sign}."
+    text = f"Training: {training.title}{_place(training)}{sign}."
     if training.consumer_call in INFERENCE:
         text = (
-            f"No training on a dataset was seen: what is said of training below is said of {training.consumer_call} "
-            f"over {training.name}{_place(training)}."
+            "No training on a dataset was seen: what is said of training below is said of "
+            f"{training.title}{_place(training)}."
         )
     if training.later_fit is not None:
         name, line = training.later_fit
@@ -153,7 +158,7 @@ def describe_start(seconds: float, uses: Sequence[Consumption], *, certain: bool
     if seconds < SLOW_START_SECONDS:
         return ""
     long = sorted((one for one in uses if one.wall_seconds >= 0.1 * seconds), key=lambda one: -one.wall_seconds)
-    parts = [f"{one.wall_seconds:.0f} s in {one.consumer_call} over {one.name}{_place(one)}" for one in long]
+    parts = [f"{one.wall_seconds:.0f} s in {one.title}{_place(one)}" for one in long]
     rest = seconds - sum(one.wall_seconds for one in long)
     if parts and rest >= 1:
         parts.append(f"{rest:.0f} s outside datasets")
@@ -290,7 +295,7 @@ in a way that cannot be seen, such as on NumPy arrays."""
 
 CHANGES_VARIABLES = "it changes trainable variables"
 
-_MOST_VARIABLES, _MOST_VALUES = 200, 1_000_000  # read at a time, the smallest first: some ten milliseconds
+_MOST_VARIABLES, _MOST_VALUES = 200, 1_000_000  # read at a time, the smallest first, and one more: some ten milliseconds
 _LONGEST_GAP = 64  # elements between two looks
 _FRAMES = 5  # of the user's code, from the innermost: an iterator may be wrapped in generators
 
@@ -348,11 +353,13 @@ class TrainingSigns:
 
 
 def _smallest(variables: list[Any]) -> list[Any]:
-    chosen, values = [], 0
+    chosen: list[Any] = []
+    values = 0
     for variable in sorted(variables, key=lambda one: one.shape.num_elements() or 0)[:_MOST_VARIABLES]:
-        values += variable.shape.num_elements() or 0
-        if values > _MOST_VALUES:
+        size = variable.shape.num_elements() or 0
+        if values > _MOST_VALUES or (chosen and size > 50 * _MOST_VALUES):
             break
+        values += size
         chosen.append(variable)
     return chosen
 

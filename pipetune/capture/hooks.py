@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,10 +42,25 @@ def installed(script: ObservedScript) -> Iterator[ObservedScript]:
     _watch_functions(script)
     keras.watch(script)
     _watch_resuming(script)
+    _observed.add(script)
     try:
         yield script
     finally:
+        _observed.discard(script)
         script.close()
+
+
+_observed: weakref.WeakSet[ObservedScript] = weakref.WeakSet()  # while their hooks are installed
+
+
+def _leave_child_alone() -> None:
+    """Removes the hooks in a child process that the script has forked: it has no thread that would measure in it."""
+    for script in list(_observed):
+        script.loop = None
+        script.close()
+
+
+os.register_at_fork(after_in_child=_leave_child_alone)
 
 
 def _watch_functions(script: ObservedScript) -> None:

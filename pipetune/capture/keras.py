@@ -230,6 +230,7 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
                 iterator._pipetune_trains_after = math.inf
         with script.as_role("fit on other data"):
             script.notes.append(describe_input(dataset))
+            script.on_other_data(script.notes[-1])
             return original(model, *args, **kwargs)
     use = _record_fit(script, model, dataset, given)
     callbacks = getattr(given.get("callbacks"), "callbacks", given.get("callbacks"))

@@ -28,7 +28,7 @@ from pipetune.capture.patches import Patches
 from pipetune.capture.protection import TOO_LARGE
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.written_files import WrittenFiles
-from pipetune.core.pipeline import INFINITE
+from pipetune.core.pipeline import INFINITE, UNKNOWN
 from pipetune.core.results import ResumePoint
 from pipetune.core.undo import TooLarge
 from pipetune.pipelines import call_sites
@@ -64,6 +64,7 @@ class ObservedScript:
         lockstep: bool = False,
         training_loop: int | None = None,
         on_iteration: Callable[[Any], None] = lambda _dataset: None,
+        on_other_data: Callable[[str], None] = lambda _input: None,
         adapts_to: Callable[[Any], Any] = lambda dataset: dataset,
         stop: Callable[[], NoReturn] = raise_script_stopped,
     ) -> None:
@@ -75,11 +76,13 @@ class ObservedScript:
             lockstep: every process that trains with this one runs under pipetune, and takes the same steps.
             training_loop: which of the script's loops was found to train when it ran before, as `Consumption.loop`.
             on_iteration: called with a dataset before the script iterates it in Python, which may be training.
+            on_other_data: called before `fit` trains on what is no dataset, which is left alone, with what that is.
             adapts_to: returns the dataset that a layer adapts to in place of the script's.
             stop: called when a thread of the script must not continue; does not return.
         """
         self._on_training = on_training
-        self.on_iteration, self.adapts_to, self.stop = on_iteration, adapts_to, stop
+        self.on_iteration, self.on_other_data = on_iteration, on_other_data
+        self.adapts_to, self.stop = adapts_to, stop
         self._context = threading.local()
         self.target_dataset, self.lockstep, self._training_loop = target_dataset, lockstep, training_loop
         self._yielded = False  # whether a loop has let another one be looked at first
@@ -291,15 +294,16 @@ class ObservedScript:
         """The use that trains; None until one is seen."""
         return next((seen for seen in self.uses if seen.role == "training"), None)
 
-    @property
-    def is_extended(self) -> bool:
+    def is_beyond_its_end(self, error: BaseException) -> bool:
         """Whether the loop that trains has had more elements than it would have by itself, as pipetune asks for them.
 
         What it raises then is no error of the script, which may have an array with a place for each batch of its data.
+        Where nobody knows how many there are, that is what a missing place is taken for.
         """
         use = self.training_use if self.loop is not None else None
         length = int(use.dataset.cardinality()) if use is not None else INFINITE
-        return self.loop_extender.restarted or (use is not None and 0 <= length < use.readings.most)
+        beyond = use is not None and 0 <= length < use.readings.most
+        return self.loop_extender.restarted or beyond or (length == UNKNOWN and isinstance(error, LookupError))
 
     def _note_end_of_reading(self) -> None:
         """Notes that the loop that trains would end now, and goes on only while pipetune measures."""
@@ -429,3 +433,4 @@ class ObservedScript:
             iterator.__class__ = iterator._base
         for dataset in list(self._used_datasets):
             object.__delattr__(dataset, _USE)
+        self._used_datasets.clear()

@@ -338,6 +338,8 @@ def _states(name: str, value: Any, depth: int, *, held: bool) -> Iterator[str]:
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
         yield f"{name} (PyTorch)"
+    elif backend := _other_backend(value):
+        yield f"{name} (Keras on {backend})"
     elif jax is not None and isinstance(value, jax.Array):
         if held:
             yield f"{name} (JAX)"
@@ -350,3 +352,12 @@ def _states(name: str, value: Any, depth: int, *, held: bool) -> Iterator[str]:
     elif depth and not inspect.ismodule(value) and not inspect.isroutine(value) and not inspect.isclass(value):
         for key, item in getattr(value, "__dict__", {}).items():
             yield from _states(f"{name}.{key}", item, depth - 1, held=True)
+
+
+def _other_backend(value: Any) -> str:
+    """Returns what holds the weights of a Keras layer, model or optimizer where that is not TensorFlow; else ""."""
+    keras: Any = sys.modules.get("keras")
+    if not hasattr(getattr(keras, "config", None), "backend") or not isinstance(value, (keras.Layer, keras.Optimizer)):
+        return ""  # Keras 2 has TensorFlow alone
+    name = str(keras.config.backend())
+    return "" if name == "tensorflow" else name

@@ -3,6 +3,8 @@ function, by a strategy or by a ClusterCoordinator."""
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,8 @@ from pipetune.core.edits import apply_edits
 from pipetune.core.plan_file import PlanFile
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.replay import replay
+
+_SUBSTITUTE = "_pipetune_substitute"  # attribute of a dataset that was served: what is consumed instead; None: itself
 
 
 def apply_plan(dataset: Any, plan: PlanFile) -> Any:
@@ -39,15 +43,14 @@ class Applier:
     def __init__(self, plan: PlanFile, on_applied: Callable[[str], None]) -> None:
         self._plans = (plan, *plan.more)
         self._on_applied = on_applied
-        self._served: dict[int, tuple[Any, Any]] = {}
         self.applied = 0
         self.nearest: tuple[PlanFile, live.LivePipeline] | None = None
 
     def __call__(self, dataset: Any) -> Any:
         """Returns the dataset to consume instead of `dataset`, or `dataset` itself if no plan matches it."""
-        known = self._served.get(id(dataset))
-        if known is not None and known[0] is dataset:
-            return known[1]
+        if hasattr(dataset, _SUBSTITUTE):
+            known = getattr(dataset, _SUBSTITUTE)
+            return dataset if known is None else known
         source = live.read(dataset)
         result = dataset
         for plan in self._plans:
@@ -58,8 +61,9 @@ class Applier:
                 break
             if self.nearest is None or len(source.pipeline.nodes) > len(self.nearest[1].pipeline.nodes):
                 self.nearest = (plan, source)
-        self._served[id(dataset)] = (dataset, result)
-        self._served[id(result)] = (result, result)
+        object.__setattr__(result, _SUBSTITUTE, None)
+        if result is not dataset:
+            object.__setattr__(dataset, _SUBSTITUTE, result)  # kept as long as the script keeps the dataset
         return result
 
 
@@ -84,7 +88,8 @@ class _Substitution:
 
     def __init__(self, choose: Callable[[Any], Any]) -> None:
         self._choose = choose
-        self._tensors: dict[int, tuple[Any, Any]] = {}  # by id: one that a dataset consists of, and its substitute
+        self._tensors: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        """By id: one that a dataset consists of, as long as there is one, and its substitute; None: itself."""
         self._inspecting = False  # whether pipetune runs the script's dataset function, in which nothing is replaced
 
     def around_iter(self, original: Any, dataset: Any) -> Any:
@@ -99,11 +104,14 @@ class _Substitution:
     def _tensor(self, tensor: Any) -> Any:
         if tensor.dtype != tf.variant:
             return tensor
-        if id(tensor) not in self._tensors:
+        key = id(tensor)
+        if key not in self._tensors:
             (dataset,) = call_sites.datasets_of([tensor])
             instead = tensor if dataset is None else self._substitute_of(dataset)._variant_tensor
-            self._tensors[id(tensor)] = tensor, instead
-        return self._tensors[id(tensor)][1]
+            forget = functools.partial(self._tensors.pop, key)
+            self._tensors[key] = weakref.ref(tensor, forget), None if instead is tensor else instead
+        instead = self._tensors[key][1]
+        return tensor if instead is None else instead
 
     def around_distribute(self, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:
         return original(strategy, self._substitute_of(dataset), options)

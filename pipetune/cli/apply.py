@@ -171,7 +171,7 @@ def _notes_without_patch(session: Session, folder: Path, applied: PatchStatus) -
     patches = [path for path in folder.glob("runs/*/tuned.patch") if path.stat().st_size]
     if patches:
         newest = max(patches, key=lambda path: path.stat().st_mtime)
-        yield f"  An earlier run holds a patch: pipetune apply {_shell_path(newest.parent)}"
+        yield f"  Another run holds a patch: pipetune apply {_shell_path(newest.parent)}"
 
 
 def _shell_path(path: Path) -> str:

@@ -85,10 +85,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrialStarted:
-    """The plan with this key is being tried; if the worker dies before `TrialEnded`, this plan is blamed."""
+    """This plan is being tried; if the worker dies before `TrialEnded`, it is blamed."""
 
-    plan: str  # `Plan.key`
-    details: Plan | None = None
+    plan: Plan
 
 
 @dataclass(frozen=True)

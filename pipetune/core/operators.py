@@ -188,7 +188,6 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "from_tensor_slices": replace(_MEMORY_SOURCE, classes=("_TensorSliceDataset",)),
         "from_tensors": replace(_MEMORY_SOURCE, classes=("_TensorDataset",)),
         "from_list": replace(_MEMORY_SOURCE, classes=("_ListDataset",)),
-        "sparse_tensor_slices": _MEMORY_SOURCE,
         "from_sparse_tensor_slices": replace(_MEMORY_SOURCE, classes=("_SparseTensorSliceDataset",)),
         "range": replace(_MEMORY_SOURCE, classes=("_RangeDataset",), parameters=_values("start", "stop", "step")),
         # A generator may yield anything each time it is started: its code is not visible in the graph.

@@ -314,6 +314,9 @@ class Diagnosis:
 VALIDATION_INPUT, EPOCH_PAUSE = "validation-input", "epoch-pause"
 """Codes of the findings that a patch may settle: validation takes much of an epoch, and the start of one takes long."""
 
+CACHE_CODES = ("cache-fill", "cached-augmentation", "frozen-order")
+"""Codes of the findings that a patch settles which takes their cache out."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -154,7 +154,8 @@ _PUBLIC_KEYS = frozenset(  # keys whose values come from pipetune or TensorFlow,
     {"op", "id", "node", "rule", "inputs", "after", "outcome", "kind", "unit", "role", "verdict", "stage"}
     | {"safety", "needs", "consent", "method", "type", "digest", "operations", "inner", "status", "code"}
     | {"devices", "device", "processor", "system", "bottleneck", "sequential_segments", "version"}
-    | {"cause", "cause_node", "allow", "without"}
+    | {"cause", "cause_node", "allow", "without", "form", "called_forms", "cost_source", "told_by", "way", "reason"}
+    | {"reader", "basis", "limit", "held_by", "host_limit"}
 )
 _PATH_IN_TEXT = re.compile(
     r"(?!https?:)\b[a-z]\w+://[^\s'\",;()<>]+"  # of a bucket: only pages of the web are public
@@ -225,6 +226,8 @@ def _clean(value: Json, hidden: re.Pattern[str] | None, key: str = "") -> Json:
     if isinstance(value, dict):
         if key == "arguments":  # of an operator: numbers are kept, because they are what was tuned
             return {name: _without_texts(item) for name, item in value.items()}
+        if key == "bases":  # by field of a job: where its value is from
+            return value
         quotes = key == "gains"  # its keys are rewrite keys, which quote argument values
         return {_hide(name, hidden) if quotes else name: _clean(item, hidden, name) for name, item in value.items()}
     if isinstance(value, list):

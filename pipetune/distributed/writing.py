@@ -82,7 +82,7 @@ def distribute(
     wrong = next((check for check in checks if check.missing or check.duplicated), None)
     if wrong is not None:
         why = (
-            f"Not written: with {wrong.workers} workers, {wrong.missing} elements were missing "
+            f"With {wrong.workers} workers, {wrong.missing} elements were missing "
             f"and {wrong.duplicated} were duplicated."
         )
         return DistributedResult(kind, "", "", notes=(why, *written.notes), checks=checks, coverage=covered)

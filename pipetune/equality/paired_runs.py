@@ -306,8 +306,7 @@ class PairedRuns:
             IncomparableElement: an element contains something that cannot be compared.
         """
         dataset = self.pin(graph, pins).dataset
-        rows = self.safety == Safety.REORDERS and self.batched and observe is None
-        if rows:
+        if self._draws_rows and observe is None:
             dataset = dataset.unbatch()
         keep = MAX_RECORDED_BYTES if self.safety == Safety.APPROXIMATE and observe is None else 0.0
         with elements.seeded_python(self.seed) if self._same_python_calls else nullcontext():
@@ -320,6 +319,10 @@ class PairedRuns:
                 normalize_zeros=self.normalize_zeros,
             )
 
+    @property
+    def _draws_rows(self) -> bool:
+        return self.safety == Safety.REORDERS and self.batched
+
     def drawn_share(self, *runs: DrawnElements) -> float:
         """Returns the share of the sample that every run yielded before the time ended, always above zero.
 
@@ -327,7 +330,7 @@ class PairedRuns:
         """
         if all(run.complete for run in runs):
             return 1.0
-        rows = math.prod(sample.batch_sizes(self.sides[0].pipeline))
+        rows = 1 if self._draws_rows else math.prod(sample.batch_sizes(self.sides[0].pipeline))
         drawn = min(len(run.hashes) for run in runs) * rows
         return min(1.0, max(1, drawn) / (self.count * self.infinite_repeat_count))
 

@@ -353,14 +353,16 @@ def _accepted_indices(region: ChangedRegion, parts: Sequence[Any]) -> list[int]:
     functions = [traced.function for _, traced in region.functions] if region.stateless else []
     if not functions:
         return list(range(count))
-    rows = zip(*map(tf.unstack, parts), strict=True)
-    return [place for place, row in enumerate(rows) if _accepts(functions, list(row))]
 
-
-def _accepts(functions: Sequence[Any], element: list[Any]) -> bool:
-    for function in functions:
-        try:
+    def call(index: Any, element: Sequence[Any]) -> Any:
+        for function in functions:
             element = tf.nest.flatten(function(*element))
-        except Exception:  # the user's function rejects it
-            return False
-    return True
+        return index, tuple(element)  # what is no output would not be computed
+
+    # In a pipeline, as the functions run in the script: eager calls may run on a GPU, where other elements fail.
+    rows = tf.data.Dataset.from_tensor_slices(tuple(parts)).enumerate()
+    try:
+        called = rows.map(tf.autograph.experimental.do_not_convert(call)).ignore_errors()
+        return [int(index) for index, _ in called]
+    except Exception:  # no element has the shapes that the functions take
+        return []

@@ -250,8 +250,7 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
     """
     affinity, quota = available_cores(), cpu_quota(root)
     cores = len(affinity)
-    memory = psutil.virtual_memory()
-    limit, room = memory_limit(root), memory_room(root)
+    memory, limit = psutil.virtual_memory(), memory_limit(root)
     devices = tuple(found.name for found in tf.config.list_physical_devices())
     return Machine(
         cores_granted=min(float(cores), quota) if quota else float(cores),
@@ -259,7 +258,7 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
         cores_affinity=cores,
         memory_limit_bytes=min(limit, memory.total) if limit else memory.total,
         memory_host_bytes=memory.total,
-        memory_available_bytes=memory.available if room is None else min(room, memory.available),
+        memory_available_bytes=available_bytes(root),
         processor=_processor(),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
@@ -271,6 +270,12 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
         quota_cores=quota,
         affinity=tuple(sorted(affinity)),
     )
+
+
+def available_bytes(root: Path = ROOT) -> int:
+    """Returns the bytes of memory that this process can still get, as far as its control groups allow."""
+    available, room = psutil.virtual_memory().available, memory_room(root)
+    return available if room is None else min(room, available)
 
 
 def reset_peak_rss() -> bool:

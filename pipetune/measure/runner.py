@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
@@ -77,7 +78,9 @@ class TensorFlowRunner:
         self._measured = self.source
         self._cut = CutBuffers(self.source)
         self.max_datasets = _KEPT  # number of datasets that stay built
+        self.memory_limit_bytes = math.inf  # for the caches that those have filled, all together
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+        self._cached_bytes: dict[tuple[object, ...], float] = {}
         self._bound: Any = None
         self._files = contextlib.ExitStack()
         self._files.enter_context(private_files())
@@ -111,6 +114,7 @@ class TensorFlowRunner:
     def cut(self, cut: CutBuffers) -> None:
         self._cut = cut
         self._built.clear()
+        self._cached_bytes.clear()
 
     @property
     def measured(self) -> live.LivePipeline:
@@ -286,6 +290,7 @@ class TensorFlowRunner:
         """Frees every dataset built, with its caches in memory and on disk; the runner cannot be used afterwards."""
         self._state.restore()
         self._built.clear()
+        self._cached_bytes.clear()
         self._bound = None
         free_iterators()
         self._files.close()
@@ -356,12 +361,20 @@ class TensorFlowRunner:
                 raise RunFailed(error.message) from error
             except (tf.errors.OpError, ValueError, TypeError) as error:
                 raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
-            full = filled(self._cut.source, pipeline, nodes, self._empty_caches(edited, nodes))
-            self._built[key] = full.datasets[replay.OUTPUT]
+            empty = tuple(self._empty_caches(edited, nodes))
+            size = self.predicted_bytes(plan) if empty else 0.0
+            while self._built and sum(self._cached_bytes.values()) + size > self.memory_limit_bytes:
+                self._drop_oldest()
+            full = filled(self._cut.source, pipeline, nodes, empty)
+            self._built[key], self._cached_bytes[key] = full.datasets[replay.OUTPUT], size
             while len(self._built) > self.max_datasets:
-                self._built.popitem(last=False)
+                self._drop_oldest()
         self._built.move_to_end(key)
         return self._built[key]
+
+    def _drop_oldest(self) -> None:
+        key, _ = self._built.popitem(last=False)
+        del self._cached_bytes[key]
 
     def _empty_caches(self, edited: Pipeline, nodes: Mapping[str, Any]) -> Iterator[str]:
         """Yields the ids of the caches that a plan adds, and of full ones that it has rebuilt on another input."""

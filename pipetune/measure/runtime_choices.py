@@ -19,6 +19,7 @@ from pipetune.measure.profiler import ADDED_OPERATORS, runtime_names, upstream_o
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.functions import all_nodes
+from pipetune.pipelines.gathering import array_bytes
 from pipetune.pipelines.graphs import DATASET_OP
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators, iterating
@@ -250,17 +251,10 @@ def _with_small_sources(source: live.LivePipeline) -> Any:
     given = {}
     for node in source.pipeline:
         original = source.datasets[node.id]
-        if node.op in ("from_tensor_slices", "from_tensors") and _array_bytes(original) > _LARGE_BYTES:
+        if node.op in ("from_tensor_slices", "from_tensors") and array_bytes(original) > _LARGE_BYTES:
             for element in original.take(1):
                 given[node.id] = tf.data.Dataset.from_tensors(element)
     return replay.replay(source, source.pipeline, replacements=given) if given else source.dataset
-
-
-def _array_bytes(dataset: Any) -> int:
-    return sum(
-        (tensor.shape.num_elements() or 0) * max(tensor.dtype.size, 8 if tensor.dtype == tf.string else 1)
-        for tensor in tensorflow_private.source_tensors(dataset)
-    )
 
 
 def _dataset_ops(dataset: Any) -> _Ops:

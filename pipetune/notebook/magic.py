@@ -168,13 +168,13 @@ class CellTuning:
 
     def _work(self, use: Consumption, consumer: Consumer, script: ObservedScript) -> None:
         place = f", {use.file}:{use.line}" if use.file else ""
-        self.training = Cells().named(f"{use.consumer_call} over {use.name}{place}")
+        self.training = Cells().named(f"{use.title}{place}")
         if self._shell.user_ns.get(use.name) is use.dataset:
             self.variable = use.name
         source = replay.read(use.dataset, name=use.name)
         if not source.pipeline.nodes:
             raise PipetuneError("No operator of the dataset can be read.")
-        if consumer.kind == "loop":
+        if consumer.kind in ("loop", "keras-fit"):
             self.kept = protection.unrestorable_names(self._code, self._shell.user_ns)
         resuming = (*script.resuming, *resume_points.find(source))
         subject = Subject(source, consumer, use, other_pipelines(script.uses, use), resuming, script.written_files)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import signal
 import threading
 import time
@@ -161,7 +160,7 @@ class ObservedCell:
         self._state: _State | None = None  # before the first training step
         self._measuring = contextlib.ExitStack()  # what is installed from that step on
         self._thread: threading.Thread | None = None
-        self._own_thread, self._process = threading.get_ident(), os.getpid()
+        self._own_thread = threading.get_ident()
         self._failure: BaseException | None = None
         self._finished = False  # all is measured
         self.stopped = False
@@ -224,7 +223,7 @@ class ObservedCell:
 
         Nothing counts that it raises once all is measured, or in an iteration that it would not run by itself.
         """
-        counts = isinstance(error, KeyboardInterrupt) or not self.script.is_extended
+        counts = isinstance(error, KeyboardInterrupt) or not self.script.is_beyond_its_end(error)
         if counts and not self._finished:
             self._failure = self._failure or error
             self.stopped = True
@@ -272,7 +271,7 @@ class ObservedCell:
 
         Of a dataset that the cell has only glanced at since the last state, the present one counts.
         """
-        if self.script.training_begun or os.getpid() != self._process or self._states_taken >= _MOST_STATES:
+        if self.script.training_begun or self._states_taken >= _MOST_STATES:
             return
         taken = next((use.elements for use in self.script.uses if use.dataset is dataset), 0)
         known = self._state_of(dataset)
@@ -293,8 +292,6 @@ class ObservedCell:
         return _State(dataset, taken, protection.Snapshot(), self._created.count, names, generation)
 
     def _on_training(self, use: Consumption, consumer: Consumer) -> None:
-        if os.getpid() != self._process:
-            return  # in a child process that the cell has forked
         loop = isinstance(consumer, LoopConsumer)
         known = (self._state_of(use.first_dataset) or next(reversed(self._states), None)) if loop else None
         self._state = known or self._current_state(use.dataset)

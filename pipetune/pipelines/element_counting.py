@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.operators import FLATTENING, READERS, CountEffect, operator_facts
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
@@ -45,8 +45,9 @@ def count_elements(
     pipeline = source.pipeline
     counts = {**(known or {}), **{node.id: node.cardinality for node in pipeline if node.cardinality >= 0}}
     for node in pipeline:
-        found, above = counts.get(node.id), [counts[name] for name in node.inputs if name in counts]
-        if found is None and 0 < len(above) == len(node.inputs):
+        inputs = [name for name in node.inputs if node.op != "zip" or pipeline[name].cardinality != INFINITE]
+        found, above = counts.get(node.id), [counts[name] for name in inputs if name in counts]
+        if found is None and 0 < len(above) == len(inputs):
             found = output_count(node, above)
         if found is None and _can_be_iterated(node, pipeline):
             found = _records(source, node, limit_seconds)

@@ -275,6 +275,14 @@ def rows_at(dataset: Any, indices: Sequence[int]) -> Any:
     return tf.data.Dataset.from_tensor_slices(gather_from(dataset)(tf.constant(indices, tf.int64)))
 
 
+def array_bytes(dataset: Any) -> int:
+    """Returns the size of the arrays that a dataset was built from, which its serialized graph holds; 0 for others."""
+    return sum(
+        (tensor.shape.num_elements() or 0) * max(tensor.dtype.size, 8 if tensor.dtype == tf.string else 1)
+        for tensor in tensorflow_private.source_tensors(dataset)
+    )
+
+
 def source_arrays(dataset: Any) -> Any:
     """Returns the arrays given to `from_tensor_slices` as tensors [rows, ...], in the structure of an element."""
     return tf.nest.pack_sequence_as(dataset.element_spec, dataset._tensors)

@@ -91,6 +91,10 @@ def first_number(dataset: Any) -> int | None:
     return first if {node.op for node in graph.node} == {"Const", "RangeDataset", "_Retval"} else None
 
 
+_MAP_FLAGS = {"synchronous": "_force_synchronous", "use_unbounded_threadpool": "_use_unbounded_threadpool"}
+"""Arguments of `map` that are False unless given, and the attributes that keep them."""
+
+
 def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
     """Returns the public arguments of a live dataset's operator as JSON values."""
     parameters = operator_facts(kind.op).parameters
@@ -106,6 +110,8 @@ def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
         found.setdefault("num_parallel_reads", _parallel_reads(dataset))
         count = int(dataset._filenames.cardinality()) if tf.executing_eagerly() else -1
         found["files"] = count if count >= 0 else None  # None if TensorFlow does not know how many there are
+    if kind.op == "map":
+        found |= {name: True for name in _MAP_FLAGS if getattr(dataset, _MAP_FLAGS[name], False)}
     if kind.op == "padded_batch":
         found["padded_shapes"] = shapes_text(dataset.element_spec, dataset._padded_shapes)
     if kind.op in ("random", "shuffle"):
@@ -351,13 +357,36 @@ COMPLEMENT_CLASS = {"take": "_SkipDataset", "skip": "_TakeDataset"}
 
 
 def has_complement(node: Node, source: LivePipeline) -> bool:
-    """Whether another live dataset is the complement of this take or skip: same input, same count."""
-    above = tensorflow_private.inputs(source.datasets[node.id])
+    """Whether another live dataset is the complement of this take or skip: it ends where this one begins, or begins.
+
+    Both are parts of one dataset, or of two that one call has made; a part may lie behind others, as in
+    `data.skip(9).take(3)` beside `data.skip(12)`.
+    """
+    others = live_instances(lambda kind: kind.__name__ == COMPLEMENT_CLASS[node.op])
+    borders = list(_borders(source.datasets[node.id]))
     return any(
-        any(given is above[0] for given in tensorflow_private.inputs(one))
-        and to_json_value(one._count) == node.argument("count")
-        for one in live_instances(lambda kind: kind.__name__ == COMPLEMENT_CLASS[node.op])
+        border == here and _made_alike(whole, above)
+        for other in others
+        for whole, border in _borders(other)
+        for above, here in borders
     )
+
+
+def _borders(part: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields for a take or skip what it is a part of, and the position there at which it ends, or begins."""
+    (whole,), border = tensorflow_private.inputs(part), to_json_value(part._count)
+    yield whole, border
+    while type(part).__name__ == "_TakeDataset" and type(whole).__name__ == "_SkipDataset":
+        skipped = to_json_value(whole._count)
+        if not (isinstance(border, int) and isinstance(skipped, int)):
+            return
+        (whole,), border = tensorflow_private.inputs(whole), border + skipped
+        yield whole, border
+
+
+def _made_alike(one: Any, other: Any) -> bool:
+    made = call_sites.location(one)
+    return one is other or (made is not None and made == call_sites.location(other))
 
 
 _IN_MEMORY = (list, tuple, dict, np.ndarray, tf.Tensor, tf.RaggedTensor, tf.SparseTensor)

@@ -263,20 +263,19 @@ _NAMED: Mapping[str, Any] = {"autotune.autotune_algorithm": tf.data.experimental
 """Options whose values are members of an enumeration; an edit stores the name of the member."""
 
 
-def build_map(node: Node, function: Any, original: Any, above: Any) -> Any:
+def build_map(node: Node, function: Any, above: Any) -> Any:
     """Returns the dataset of the map `node`.
 
     Args:
         node: the map.
         function: a Python function or a dataset's traced function.
-        original: the script's map that `node` comes from; None for a map that an edit adds.
         above: the dataset that it maps.
     """
     calls = node.argument("num_parallel_calls")
     if calls is None:
-        forced = bool(getattr(original, "_force_synchronous", False))
-        return above.map(function, synchronous=True if forced else None)
-    return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
+        return above.map(function, synchronous=node.argument("synchronous"))
+    pool = {"use_unbounded_threadpool": True} if node.argument("use_unbounded_threadpool") else {}  # of TensorFlow 2.17
+    return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"), **pool)
 
 
 def call_method(
@@ -490,11 +489,11 @@ def _map(node: Node, source: live.LivePipeline, pipeline: Pipeline, original: An
     A comparison builds a pipeline a dozen times, and to trace a function takes up to a second.
     """
     if node.gathers_rows:  # from arrays that comparisons replace
-        return build_map(node, map_function(node, source, pipeline, above), original, above)
+        return build_map(node, map_function(node, source, pipeline, above), above)
     names = called_maps(node)
     made_of = (node.function, tuple(source.datasets[name] for name in names), above.element_spec)
     traced = next((known for known_of, known in source.edited_functions if known_of == made_of), None)
-    mapped = build_map(node, traced or map_function(node, source, pipeline, above), original, above)
+    mapped = build_map(node, traced or map_function(node, source, pipeline, above), above)
     if traced is None:
         source.edited_functions.append((made_of, mapped._map_func))
     return mapped

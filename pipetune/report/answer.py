@@ -92,8 +92,16 @@ def headline(session: Session, places: Places) -> Headline:
         )
     else:
         found = replace(found, details=(*found.details, validation))
-    extra = (step_note(result.handover if result else None), *found.details)
+    extra = (_emulated(session), step_note(result.handover if result else None), *found.details)
     return replace(found, details=tuple(filter(None, extra)))
+
+
+def _emulated(session: Session) -> str:
+    """That the steps are not the script's own, where `--step-time` was given; else ''."""
+    given = session.command.options.step_time_seconds
+    if not given:
+        return ""
+    return f"Each step only waits, for {1000 * given:g} ms (--step-time): the script's own steps did not run."
 
 
 def step_note(found: InputDistribution | None) -> str:
@@ -302,7 +310,7 @@ def next_steps(session: Session, places: Places) -> tuple[Fact, ...]:
         log = "chief.log" if "--parameter-servers" in typed else log
         steps.append(Fact(shell("less", join(folder, log)), "what the script printed"))
     if session.status == "interrupted" and script:
-        steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
+        steps.append(Fact(shell(*analyze_words(session, as_before=True), *script), "run it to the end"))
     return tuple(steps)
 
 

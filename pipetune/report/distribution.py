@@ -120,7 +120,12 @@ def _checked_sentence(form: DistributedResult) -> str:
         return "Not every element comes exactly once per epoch: see the table."
     if all(check.everything for check in form.checks):
         return f"Every element once per epoch from each of {counts} workers, checked by running them."
-    return f"Every element once per epoch with {counts} workers, checked in process."
+    if all(check.counted == "files" for check in form.checks):
+        return f"Every file is read by one of {counts} workers, checked in process; the elements were not counted."
+    every = "Every element"
+    if any(check.counted == "first elements" for check in form.checks):
+        every = f"Each of the first {max(check.elements or 0 for check in form.checks):,} elements"
+    return f"{every} once per epoch with {counts} workers, checked in process."
 
 
 # -- how a strategy takes a dataset to its replicas, and how far apart the inputs of its workers are

@@ -10,7 +10,7 @@ from pipetune.core.machine import CpuLoad, DetectedResources, DeviceTransfer, Ma
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Sentence, Table, number_cell, numbers
-from pipetune.report.places import Places, script_words, shell
+from pipetune.report.places import Places, analyze_words, script_words, shell
 from pipetune.report.words import Fact
 
 _NOT_ASKED = "not asked"
@@ -137,7 +137,6 @@ def _threads(number: int | None, configured: int) -> str:
 
 _MOMENTS = {
     "to_first_step": "until the first training step",
-    "to_95_percent": "95 % of the final rate, after the first training step",
     "budget": "from the first training step to the answer, without the starts of further processes",
 }
 _PHASES = (
@@ -177,7 +176,7 @@ def machine(session: Session) -> Iterator[Block]:
     )
     yield from (Facts(facts) for facts in (phases(session), suppressed) if facts)
     if script := script_words(session):
-        yield Commands((Fact(shell("pipetune", "analyze", *script), "what was run"),))
+        yield Commands((Fact(shell(*analyze_words(session, as_before=True), *script), "what was run"),))
 
 
 def _machine_facts(machine: Machine, load: CpuLoad | None) -> Iterator[Fact]:

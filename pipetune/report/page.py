@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipetune.core.profile import EPOCH_PAUSE, VALIDATION_INPUT, Finding
+from pipetune.core.profile import CACHE_CODES, EPOCH_PAUSE, VALIDATION_INPUT, Finding
 from pipetune.core.session import DatasetResult, Session, SessionOutcome, outcome_of
 from pipetune.report import words
 from pipetune.report.answer import answer, busy_sentence, headline
@@ -64,15 +64,21 @@ def _title(session: Session) -> str:
 
 
 def _warnings(session: Session) -> list[Finding]:
-    """What is wrong in the script today, except what the patch changes: validation, and how long an epoch begins."""
+    """What is wrong in the script today, except what the patch changes: validation, starts of epochs, caches."""
     changed = set[str]()
+    main = session.main_dataset if session.plan is not None else None
     if session.validation is not None and session.validation.input_speedup is not None:
         changed.add(VALIDATION_INPUT)
-    rates = session.main_dataset.rates if session.main_dataset is not None and session.plan is not None else {}
+    rates = main.rates if main is not None else {}
     before, after = (rates[name].first_batch_seconds if name in rates else None for name in ("defaults", "tuned"))
     if before and after and after < before / 4:  # by judgement: a shuffle behind a cache is full at once
         changed.add(EPOCH_PAUSE)
-    return [one for one in session.findings if one.code not in changed]
+    found = [one for one in session.findings if one.code not in changed]
+    if main is None or main.tuned is None:
+        return found
+    places = {node.location for node in main.tuned if node.op == "cache"}
+    left = {(place.file, place.line) if place is not None else (None, None) for place in places}
+    return [one for one in found if one.code not in CACHE_CODES or (one.file, one.line) in left]
 
 
 def _notices(findings: Sequence[Finding], places: Places) -> Iterator[Notice]:

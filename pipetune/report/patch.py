@@ -70,7 +70,8 @@ def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, .
     if result is None or result.plan is None:
         return ()
     found = []
-    for rewrite in result.plan.rewrites:
+    covered = session.patch.covered if session.patch is not None else ()
+    for rewrite in (one for one in result.plan.rewrites if one.key in covered):
         place = location_of(rewrite.node, result.pipeline, result.tuned)
         if place is None or not f"/{place.file}".endswith(f"/{file}") or not first <= place.end_line < first + length:
             continue

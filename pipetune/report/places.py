@@ -98,10 +98,17 @@ def script_words(session: Session) -> tuple[str, ...]:
     return ()
 
 
-def analyze_words(session: Session) -> tuple[str, ...]:
-    """What to type in front of a script to analyse it again: with what it was given, but for how long it may take."""
+def analyze_words(session: Session, *, as_before: bool = False) -> tuple[str, ...]:
+    """What to type in front of a script to analyse it again, with the options that it was given.
+
+    How long it may take, and that nothing was to be tried, is left out unless `as_before`.
+    """
     given, usual = session.command.options, Settings()
     words = ["pipetune", "analyze"]
+    if as_before:
+        words += [*["--budget", f"{given.budget_seconds:g}"] * (given.budget_seconds != usual.budget_seconds)]
+        words += [*["--quick"] * given.quick, *["--no-trials"] * (not given.trials)]
+    words += ["--force"] * given.force
     for name in ("workers", "parameter_servers", "steps", "memory_limit_bytes", "distribute", "dataset", "device"):
         value = getattr(given, name)
         if value != getattr(usual, name):

@@ -123,9 +123,10 @@ class _Changes:
         yield from self._silent()
 
     def _planned(self) -> Iterator[Row]:
-        plan, patch = self._result.plan, self._session.patch
+        plan, shipped = self._result.plan, self._session.patch
+        patch = shipped if self._result is self._session.main_dataset else self._result.patch
         for rewrite in plan.rewrites if plan else ():
-            covered = patch is not None and bool(patch.diff) and rewrite.key in patch.covered
+            covered = patch is not None and shipped is not None and bool(shipped.diff) and rewrite.key in patch.covered
             gain = interval(self._result.gains.get(rewrite.key), words.ratio, why="not measured on its own")
             state = "in the patch" if covered else "in the plan"
             yield self._rewrite(rewrite, state, gain, self._places.sentence(rewrite.summary))

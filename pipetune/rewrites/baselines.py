@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Consent, Edit, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.rewrites.parallel_reads import effective_block_length, effective_cycle_length
-from pipetune.rewrites.rule import RuleContext, last_active_operator
+from pipetune.rewrites.rule import (
+    RuleContext,
+    describe_external_dependency,
+    describe_state,
+    last_active_operator,
+    requests_parallelism,
+)
 from pipetune.rewrites.threads import core_limits
 
 
@@ -24,17 +30,25 @@ def off_plan(pipeline: Pipeline) -> Plan:
     return baseline_plan("off", pipeline, edits, summary, safety=Safety.EXACT)
 
 
-def autotune_plan(context: RuleContext) -> Plan:
+def autotune_plan(context: RuleContext, *, allow: Collection[Consent] = ()) -> Plan:
     """Returns AUTOTUNE everywhere and a final prefetch, as the performance guide advises; cycle lengths are kept.
 
-    If TensorFlow detects more cores than are available, AUTOTUNE is limited to those: the baseline at its best.
+    If TensorFlow detects more cores than are available, AUTOTUNE is limited to those: the baseline at its best. What
+    must be called as the script calls it stays as it is; Python code runs in parallel only if `allow` has that consent.
     """
-    edits = (*parallelism_edits(context, lambda node: AUTOTUNE, prefetch=AUTOTUNE), *core_limits(context))
+    python = Consent.PYTHON_PARALLEL in allow
+
+    def stays(node: Node) -> bool:
+        depends = describe_state(node) if python else describe_external_dependency(node)
+        return bool(depends) and not requests_parallelism(node)
+
+    stay = frozenset(node.id for node in context.pipeline if stays(node))
+    edits = (*parallelism_edits(context, lambda _: AUTOTUNE, prefetch=AUTOTUNE, stay=stay), *core_limits(context))
     return baseline_plan("autotune", context.pipeline, edits, "Set AUTOTUNE everywhere.")
 
 
 def parallelism_edits(
-    context: RuleContext, parallel_calls: Callable[[Node], int], *, prefetch: int
+    context: RuleContext, parallel_calls: Callable[[Node], int], *, prefetch: int, stay: Collection[str] = ()
 ) -> tuple[Edit, ...]:
     """Returns edits that set the parallel calls of every map and interleave, and a prefetch at the end.
 
@@ -46,10 +60,11 @@ def parallelism_edits(
         context: provides the pipeline and the default cycle length.
         parallel_calls: returns the parallel calls for an operator; AUTOTUNE is allowed.
         prefetch: buffer size of the prefetch, in elements; AUTOTUNE is allowed.
+        stay: ids of operators that keep the parallel calls they have.
     """
     edits: list[Edit] = []
     for node in context.pipeline:
-        if not accepts_parallel_calls(node):
+        if node.id in stay or not accepts_parallel_calls(node):
             continue
         number = parallel_calls(node)
         if node.op == "interleave":

@@ -43,7 +43,9 @@ from pipetune.rewrites.rule import (
     ROW_INDEX_OPERATORS,
     RuleContext,
     errors_are_ignored,
+    keeps_order,
     positional_operator_after,
+    requests_parallelism,
     runs_ahead,
     runs_python,
     tensorflow_parallelizes,
@@ -76,6 +78,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         or _cache_conflict(context, chosen, edited, consents)
         or _interleave_conflict(context, edited)
         or _remainder_conflict(context, edited)
+        or _overtaking_conflict(context, edited)
         or _fusion_conflict(context, edited, consents)
         or _error_conflict(context, edited)
         or _restart_conflict(context, edited)
@@ -114,6 +117,28 @@ def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
             why = "which parallel batches would reject"
             return f"{batch.title} drops a remainder with elements of different sizes, {why}"
     return ""
+
+
+def _overtaking_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why elements would begin to overtake each other upstream of what goes by their position, as `zip` does.
+
+    `options.deterministic = False` allows another order, not other partners. A comparison keeps all in order. Where
+    elements overtake in the script already, the rewrite changes nothing: TensorFlow runs stateless maps in parallel.
+    """
+    before, after = _before_and_after(context, edited)
+    overtaking = {node.id for node in context.pipeline if _may_overtake(node, before)}
+    for node in edited:
+        known = node.id in overtaking or any(above.id in overtaking for above in edited.upstream(node.id))
+        if known or not _may_overtake(node, after):
+            continue
+        if (below := positional_operator_after(node, after, operators=POSITIONAL)) is not None:
+            return f"what {node.title} makes would overtake upstream of {below.title}, which goes by positions"
+    return ""
+
+
+def _may_overtake(node: Node, context: RuleContext) -> bool:
+    parallel = requests_parallelism(node) or tensorflow_parallelizes(node, context)
+    return parallel and not keeps_order(node, context)
 
 
 def _fusion_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[Consent]) -> str:

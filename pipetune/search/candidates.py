@@ -269,8 +269,9 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
         if first:  # what must be proven by itself has no company
             others = [] if strongest.key in state.proven_alone else waiting(state)
             larger = joined([one for one in others if one.key not in state.proven_alone], strongest, state)
-        hopeless = len(larger.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless
-        if hopeless or not state.budget.affords(state.part, state.gate.cost(0.0)):
+        if len(larger.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless:
+            continue
+        if not state.budget.affords(state.part, state.gate.cost(0.0)):
             break
         state.raced[strongest.key] = None
         if larger.key != single.key and state.gate.equal(larger):

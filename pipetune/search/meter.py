@@ -95,8 +95,6 @@ LONG_ENOUGH_SECONDS = 1.25
 """Of a training window: where steps are so slow that fewer than `FEWEST_STEPS` take as long, fewer are measured, but
 `FEWEST_SLOW_STEPS` at least. By judgement: the fewest of a quarter of a second each."""
 
-SHORTEST_WINDOW_SECONDS = 0.25
-
 LONGEST_PERIODS = 3
 """A training window may have this many times as many steps, so that it covers whole periods of the input."""
 
@@ -119,16 +117,6 @@ class Refused(RunFailed):
 def outcome_of(problem: RunFailed) -> Outcome:
     """Returns what a plan that was not measured is called."""
     return Outcome.REFUSED if isinstance(problem, Refused) else Outcome.FAILED
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A window that was taken."""
-
-    plan: str  # key
-    unit: str  # "input" or "training"; short input windows among the first
-    seconds: float  # of the budget, when it was there
-    window: Window
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,7 @@ class Meter:
         self._original_not_converged = False
         self._warm_up: dict[str, float] = {}  # seconds, by key of plans that need a longer one
         self._costs: dict[str, list[float]] = defaultdict(list)
-        self._taken: list[Taken] = []
+        self._windows: dict[tuple[str, str], list[Window]] = defaultdict(list)  # by key of the plan, and unit
 
     # -- what windows cost, and how long they are
 
@@ -181,7 +169,7 @@ class Meter:
 
     def fill_seconds(self, plan: Plan, *, base: Plan) -> float:
         """Seconds that filling a plan's caches may take before its first window: an epoch of `base`; 0 if unknown."""
-        if any(one.plan == plan.key for one in self._taken):
+        if self._windows[plan.key, "input"] or self._windows[plan.key, "training"]:
             return 0.0
         steps, step = self.runner.epoch_steps, self.median_step(base, "input")
         epoch = steps * step if steps and step is not None else None
@@ -195,16 +183,9 @@ class Meter:
         """Forget what windows of this unit cost before: from now on about `seconds`."""
         self._costs[unit] = [seconds]
 
-    def fit_windows(self) -> None:
-        """Shorten input windows, of which one was taken, where a usual race (8 pairs) does not fit into the search."""
-        cost = self.cost("input")
-        room = 0.8 * self.budget.left(Part.SEARCH)
-        while 2 * USUAL_PAIRS * cost > room and self.window_seconds / 2 >= SHORTEST_WINDOW_SECONDS:
-            self.window_seconds /= 2
-            cost -= self.window_seconds
-            self.expect("input", cost)
-
-    def choose_steps(self, base: Plan, *, steps: int | None, earlier: EarlierWindows | None = None) -> None:
+    def choose_steps(
+        self, base: Plan, *, steps: int | None, earlier: EarlierWindows | None = None, part: Part = Part.SEARCH
+    ) -> None:
         """Set how many steps a training window has.
 
         Args:
@@ -213,6 +194,7 @@ class Meter:
                 race (8 pairs) would not fit into what is left for the search, and whole periods of the input where
                 they are short enough (`whole_periods`).
             earlier: how long steps take; None: a window is taken for that, and thrown away.
+            part: whose time the windows will use.
 
         Raises:
             RunFailed: the consumer cannot be switched.
@@ -221,17 +203,17 @@ class Meter:
         self.steps = steps or 2 * FEWEST_STEPS
         if earlier is None:
             before = self.clock.now()
-            window = self.window(base, "training", part=Part.SEARCH)
+            window = self.window(base, "training", part=part)
             step, overhead = window.step_seconds, max(0.0, self.clock.now() - before - window.wall_seconds)
         else:
             step, overhead = earlier.step, earlier.around_steps
         if not steps:
-            room = 0.7 * self.budget.left(Part.SEARCH) / (2 * USUAL_PAIRS) - overhead
+            room = 0.7 * self.budget.left(part) / (2 * USUAL_PAIRS) - overhead
             self._fewest_steps = fewest_steps(step)
             fitting = min(max(math.ceil(min(2 * self.window_seconds, room) / step), self._fewest_steps), MOST_STEPS)
             most = max(fitting, math.ceil(room / step))
             self.steps = whole_periods(fitting, self._period, most=most) or fitting
-            self._reach_pauses(step, overhead)
+            self._reach_pauses(step, overhead, part)
         self.expect("training", overhead + self.steps * step)
 
     @property
@@ -239,13 +221,13 @@ class Meter:
         """Elements after which the input begins again with what it does: to the next pause, or of an epoch."""
         return self.runner.pause.elements if self.runner.pause is not None else self.runner.epoch_steps
 
-    def _reach_pauses(self, step: float, overhead: float) -> None:
+    def _reach_pauses(self, step: float, overhead: float, part: Part) -> None:
         """Makes training windows as long as from one pause of the input to the next, if a few pairs of them fit."""
         pause = self.runner.pause
         if pause is None or not pause.missed_by(self.steps, step):
             return
         whole = overhead + pause.elements * step + pause.seconds
-        if 2 * FEWEST_PAIRS * whole <= self.budget.left(Part.SEARCH):
+        if 2 * FEWEST_PAIRS * whole <= self.budget.left(part):
             self.steps = pause.elements
         else:
             self.misses_pauses = True
@@ -325,14 +307,14 @@ class Meter:
         if unit == "training":
             window = window.counting_start(self.runner.epoch_steps)
         kind = "training" if unit == "training" else "input"
-        self._taken.append(Taken(plan.key, kind, self.budget.spent(), window))
+        self._windows[plan.key, kind].append(window)
         return window
 
     # -- what windows of a plan have shown, short ones among them
 
     def rates(self, plan: Plan, unit: str) -> list[float]:
         """Returns the rate in each of its windows of this unit."""
-        return [rate_of(one.window, unit) for one in self._taken if (one.plan, one.unit) == (plan.key, unit)]
+        return [rate_of(window, unit) for window in self._windows[plan.key, unit]]
 
     def median_rate(self, plan: Plan, unit: str) -> float | None:
         """Returns the median rate; None where there was no window."""
@@ -341,21 +323,8 @@ class Meter:
 
     def median_step(self, plan: Plan, unit: str) -> float | None:
         """Returns the median seconds of an element, or of a training step; None where there was no window."""
-        steps = [one.window.step_seconds for one in self._taken if (one.plan, one.unit) == (plan.key, unit)]
+        steps = [window.step_seconds for window in self._windows[plan.key, unit]]
         return statistics.median(steps) if steps else None
-
-    def first_reached(self, plan: Plan, unit: str, *, share: float) -> float | None:
-        """Seconds until a plan was first measured whose median rate is `share` of this one's, or more."""
-        target = self.median_rate(plan, unit)
-        if target is None:
-            return None
-        rates: dict[str, list[float]] = defaultdict(list)
-        first: dict[str, float] = {}
-        for one in self._taken:
-            if one.unit == unit:
-                rates[one.plan].append(rate_of(one.window, unit))
-                first.setdefault(one.plan, one.seconds)
-        return min(first[key] for key, found in rates.items() if statistics.median(found) >= share * target)
 
 
 def whole_periods(steps: int, period: int | None, *, most: int) -> int | None:

@@ -230,7 +230,7 @@ def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:
         elif ratio_interval(sample, error=2 * FUTILE).high < ACCEPT_ABOVE:
             why = f"no gain of {ACCEPT_ABOVE - 1:.0%} to be had, after {len(sample)} pairs"
             arm.end(Outcome.REJECTED, why, ratio_interval(sample))
-        elif len(sample) >= LOOKS[-1]:
+        elif arm.rounds >= LOOKS[-1]:  # of this session
             why = f"not proven {ACCEPT_ABOVE - 1:.0%} faster after {len(sample)} pairs"
             arm.end(Outcome.UNDECIDED, why, ratio_interval(sample))
 

@@ -15,7 +15,7 @@ from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rej
 from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.candidates import is_worth_a_race, not_run, open_plans, waiting
 from pipetune.search.composing import group_of, shape_of, structural
-from pipetune.search.meter import rate_from
+from pipetune.search.meter import outcome_of, rate_from
 from pipetune.search.race import Arm, race, with_meter
 from pipetune.search.runner import DEFAULTS
 from pipetune.search.state import REASONS, SearchState
@@ -56,11 +56,12 @@ def missing_consent(rewrite: Rewrite, state: SearchState) -> str:
 
 
 def measure_offers(state: SearchState) -> list[OptionalRewrite]:
-    """Returns the rewrites not in the plan that may be worth an offer, each measured beside the plan (or the base).
+    """Returns the rewrites not in the plan that may be worth an offer, each measured beside the pipeline as written.
 
-    Those that the cost model expects most of come first, in pairs fixed beforehand. What changes the data is not
-    offered: the gate blames it. What needs consent is measured before any of it is compared, which may take longer than
-    all of its windows; what no time was left to compare is offered with these words.
+    Beside a proven plan, none is measured. Those that the cost model expects most of come first, in pairs fixed
+    beforehand. What changes the data is not offered: the gate blames it. What needs consent is measured before any of
+    it is compared, which may take longer than all of its windows; what no time was left to compare is offered with
+    these words.
     """
     state.notify("stage", name="offers")
     asking = structural(state.asking)
@@ -86,8 +87,12 @@ def _offer_with_consent(
     if not pairs:
         gains = (expected is None or expected >= 1 + _SAME) and not state.at_bound(state.chosen)
         gains = gains and not state.stores_no_more_work(rewrite, state.before)
-        return OptionalRewrite(rewrite, None, consent, unmeasured(expected)) if gains else None
+        return OptionalRewrite(rewrite, None, consent, unmeasured(expected, plan=state.chosen)) if gains else None
     trial = _measure(state.composer.added(state.before, rewrite), state, pairs=pairs, fewest=FEWEST_PAIRS)
+    if trial.outcome is not Outcome.UNDECIDED:  # it cannot run: no approval would help
+        state.note(trial)
+        state.left_out[rewrite.key] = REASONS[trial.outcome], trial.why
+        return None
     why = f"needs {consent}; {trial.why}" if trial.why else f"needs {consent}"
     state.note(replace(trial, outcome=Outcome.REFUSED, why=why, seconds=state.meter.clock.now() - began))
     return OptionalRewrite(rewrite, trial.gain, consent, trial.why)
@@ -116,18 +121,19 @@ def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int
 
 
 def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> Trial:
-    """A trial with the ratios of `tried`, and why there are none or too few."""
+    """A trial with the ratios of `tried`, undecided if it can run, and why there are none or too few."""
     arm, base, why = Arm(tried, state.unit), Arm(state.before, state.unit), ""
+    outcome = Outcome.UNDECIDED
     try:
         state.meter.check(tried)
         take = with_meter(state.meter, Part.INFORMATION)
         if race([arm], base, take=take, draw=state.draw, rounds=pairs) and arm.rounds < fewest:
             why = "the time ended before it was measured"
     except RunFailed as problem:
-        why = str(problem)
+        outcome, why = outcome_of(problem), str(problem)
     ratios, why = arm.ratios(base), why or arm.failure
     gain = ratio_interval(ratios) if not why and len(ratios) >= 2 else None
-    return Trial(tried, Outcome.UNDECIDED, why, gain=gain, unit=state.unit, ratios=ratios)
+    return Trial(tried, arm.outcome or outcome, why, gain=gain, unit=state.unit, ratios=ratios)
 
 
 def _is_late(tried: Plan, state: SearchState) -> bool:
@@ -143,17 +149,17 @@ def _expected(rewrite: Rewrite, state: SearchState) -> float | None:
     return None if predicted is None else math.exp(predicted)
 
 
-def unmeasured(expected: float | None) -> str:
-    """Why an offer has no number, and the ratio that the cost model expects in three figures: 1.24x, 41x, 1,280x."""
-    why = "no time was left to measure it"
+def unmeasured(expected: float | None, *, plan: Plan | None = None) -> str:
+    """Why an offer has no number, and the ratio that the cost model expects in three figures: 1.24x, 41x, 1,280x.
+
+    Beside a proven plan nothing is measured that would delay its patch.
+    """
+    why = "no time was left to measure it" if plan is None else "not measured, as the proven plan comes first"
     if expected is None:
         return why
     times = f"{expected:.2f}x" if expected < 10 else f"{float(f'{expected:.3g}'):,g}x"
     return f"{why}; the cost model expects the input alone to run {times} as fast"
 
-
-MOST = 0.95
-"""The share of the final rate whose time is told: what comes later is fine work."""
 
 _BASELINES = {DEFAULTS: "current", "autotune": "AUTOTUNE everywhere", "off": "optimizations off"}
 _OUT_OF_SIGHT = f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight"
@@ -181,7 +187,6 @@ class SearchResult:
     budget_too_small: bool = False  # a decision was not reached for want of time
     notes: tuple[str, ...] = ()
     predictions: tuple[PredictedRate, ...] = ()  # of the baselines and every plan tried
-    seconds_to_most: float | None = None  # until a plan with 95 % of the final rate was first measured
 
 
 def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), why: str = "") -> SearchResult:
@@ -226,7 +231,6 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
         budget_too_small=too_small,
         notes=tuple(state.notes),
         predictions=tuple(predictions.values()),
-        seconds_to_most=state.meter.first_reached(state.chosen, state.unit, share=MOST) if state.chosen else None,
     )
 
 
@@ -284,7 +288,8 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
     for key, raced in state.raced.items():
         if raced is not None and (raced.ratios or raced.outcome is not Outcome.UNDECIDED):
             decided[key] = _settled(state, raced)
-    still = {one.key for one in waiting(state) if is_worth_a_race(one, state)} | set(state.raced)
+    hopeful = (one for one in waiting(state) if not gains.added(one, plan).hopeless)
+    still = {one.key for one in hopeful if is_worth_a_race(one, state)} | set(state.raced)
     left = {one.key for one in state.left()}
     skipped = not_run(state)
     asking = {one.key: missing_consent(one, state) for one in state.asking}

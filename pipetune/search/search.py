@@ -88,7 +88,6 @@ def _begin(state: SearchState) -> None:
         state.meter.expect("input", state.earlier.around_input + state.meter.window_seconds)
     else:
         state.rates[DEFAULTS] = rate_from([state.meter.window(state.base, "input", part=Part.SEARCH)])
-    state.meter.fit_windows()
     if not by_steps:
         return
     try:
@@ -254,7 +253,7 @@ def _try_inside(state: SearchState) -> None:
     def leave_out(reason: RejectionReason, why: str) -> None:
         state.left_inside |= {one.key: (reason, why) for one in rewrites.values()}
 
-    if why := _why_not_inside(inside):
+    if why := _why_not_inside(inside, part):
         return leave_out(RejectionReason.REFUSED, why)
     tried = [plan for plan, _ in plans if plan.key in rewrites and state.gate.equal(plan)]
     while tried and not inside.affords_race(len(tried), part):
@@ -278,13 +277,13 @@ def _try_inside(state: SearchState) -> None:
             state.added[key] = best.gain
 
 
-def _why_not_inside(inside: SearchState) -> str:
+def _why_not_inside(inside: SearchState, part: Part) -> str:
     """Why training windows cannot be taken, or ''; finds how long they are where that is not known yet."""
     if not inside.runner.trains:
         return "its gain shows inside the training step only, and no other input can be served there"
     try:
         if not inside.meter.knows("training"):
-            inside.meter.choose_steps(inside.base, steps=inside.settings.steps)
+            inside.meter.choose_steps(inside.base, steps=inside.settings.steps, earlier=inside.earlier, part=part)
     except (RunFailed, OutOfBudget) as problem:
         return f"it could not be measured inside the training step: {problem}"
     return ""
@@ -347,7 +346,8 @@ def _why_unproven(pairs: int, state: SearchState) -> str:
         return f"No time was left within {budget} to measure it: this is what the cost model expects."
     if pairs < LOOKS[0]:
         return f"There was no time for {LOOKS[0]} pairs of windows within {budget}."
-    return f"The interval of {pairs} pairs of windows includes 1.03x, and {budget} was over."
+    over = f", and {budget} was over" if pairs < LOOKS[-1] else ""
+    return f"The interval of {pairs} pairs of windows includes 1.03x{over}."
 
 
 LEAST_BYTES = 16 * 2**20

@@ -68,7 +68,7 @@ class _AppliedFile:
     original_sha256: str
     applied_sha256: str
     backup: str
-    diff: str = ""  # from the original to the patched text; earlier releases stored none
+    diff: str  # from the original to the patched text
 
 
 def digest_of(path: str) -> str:
@@ -207,8 +207,6 @@ def _revert_change(kept: _AppliedFile, folder: Path) -> FileChange | None:
     if now == original:
         return None
     hint = f"Undo that change first; the original file is {backup}."
-    if not kept.diff:
-        raise PipetuneError(f"{kept.path} changed after the patch was applied.", hint=hint, exit_code=1)
     before = decode_source(original)
     (part,) = read_patch(kept.diff)
     after = part.apply(before)

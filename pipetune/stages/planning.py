@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
 from pipetune.capture import findings
-from pipetune.core.edits import Plan, Rewrite, SetArgument, inserted_caches
+from pipetune.core.edits import Consent, Plan, Rewrite, SetArgument, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Rate
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
@@ -48,8 +48,11 @@ class PlanningResult:
     earlier: tuple[Trial, ...]  # of datasets studied before
 
 
-def baselines_of(study: Study) -> dict[str, Plan]:
-    """Returns the baselines of every gain; the one with AUTOTUNE everywhere is limited to the available cores."""
+def baselines_of(study: Study, *, allow: Collection[Consent] | None = None) -> dict[str, Plan]:
+    """Returns the baselines of every gain; the one with AUTOTUNE everywhere is limited to the available cores.
+
+    It is limited to what the user allows, too; None as `allow` stands for that.
+    """
     pipeline, machine = study.subject.source.pipeline, study.machine
     known = RuleContext(
         pipeline,
@@ -60,7 +63,7 @@ def baselines_of(study: Study) -> dict[str, Plan]:
     return {
         "off": baselines.off_plan(pipeline),
         "defaults": Plan("defaults"),
-        "autotune": baselines.autotune_plan(known),
+        "autotune": baselines.autotune_plan(known, allow=study.settings.allow if allow is None else allow),
     }
 
 
@@ -153,9 +156,6 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
         )
         why = () if found.chosen else (found.why,)  # a plan is announced once it is proven
         study.journal.add_notes(*why, *found.notes, trials=(*earlier, *found.trials))
-        if found.seconds_to_most is not None and study.journal.studies_training:
-            seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
-            study.journal.update(seconds=seconds)
     return PlanningResult(found, variants, earlier)
 
 

@@ -174,12 +174,13 @@ class Study:
     examples_per_element: float | None = None  # in one element of the output; None: it is found out
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune first ran the pipeline
+    free_bytes: int = field(init=False)  # of memory, then: what the script holds in arrays is no longer free
     failed: Mapping[str, str] = field(default_factory=dict)  # by key of each plan that ended a worker process: how
 
     def __post_init__(self) -> None:
         # Before one element is read below, which fills buffers: the process keeps their memory.
         memory.release_free_memory()
-        self.resident_bytes = machine.rss_bytes()
+        self.resident_bytes, self.free_bytes = machine.rss_bytes(), machine.available_bytes()
         pipeline, consumer = self.subject.source.pipeline, self.subject.consumer
         examples = self.examples_per_element or examples_of_batches(pipeline)
         make: Callable[..., TensorFlowRunner] = TensorFlowRunner
@@ -195,6 +196,7 @@ class Study:
             cold_files=self.settings.cold,
             distributed_input=self.subject.use.distributed_input,
         )
+        self.runner.memory_limit_bytes = self.memory_limit_bytes
         if examples is None:  # an element is read, for which its functions may draw from a generator of the script
             with self.runner.measuring():
                 batched = any(node.op in _BATCHING for node in pipeline)
@@ -293,8 +295,9 @@ class Study:
         """Bytes that the tuned pipeline may hold: as requested, or else the free memory minus a margin."""
         if self.settings.memory_limit_bytes is not None:
             return float(self.settings.memory_limit_bytes)
-        free = min(self.machine.memory_available_bytes, self.machine.memory_limit_bytes)
-        return (1 - _MARGIN) * free
+        return (1 - _MARGIN) * min(
+            self.machine.memory_available_bytes, self.machine.memory_limit_bytes, self.free_bytes
+        )
 
 
 def _seeded_by_user(node: Node) -> bool:

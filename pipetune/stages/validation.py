@@ -94,7 +94,7 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     result, cost = journal.result, journal.result.cost
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
     inherited = inherited_by(journal.session, result)
-    free_bytes = study.memory_limit_bytes - study.resident_bytes - sum(one.predicted_bytes for one in training.rewrites)
+    free_bytes = study.memory_limit_bytes - sum(one.predicted_bytes for one in training.rewrites)
     elements = cost.epoch_elements if cost.whole_pass else None
     candidates = functools.partial(
         _candidates, study, source, use, inherited=inherited, elements=elements, free_bytes=free_bytes

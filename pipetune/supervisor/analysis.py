@@ -151,11 +151,11 @@ class _Run:
         if self._tasks is not None and not self._tasks.all_connected:  # an exited agent cannot restart its worker
             return first
         self._screen.warn(
-            f"While trying {trial.plan}, the process {why}. That plan is recorded as failed; restarting without it."
+            f"While trying {trial.title}, the process {why}. That plan is recorded as failed; restarting without it."
         )
         before = self._session
         session_file.save(before, self._private)
-        again = replace(job, skipped_plans=(trial.plan,), skip_reason=why, session=str(self._private), attempt=2)
+        again = replace(job, skipped_plans=(trial.key,), skip_reason=why, session=str(self._private), attempt=2)
 
         def keep_both(session: Session) -> None:
             if session.profiled_datasets or not before.profiled_datasets:

@@ -157,11 +157,8 @@ def write_error(folder: Path, error: OSError) -> PipetuneError:
 
 CANDIDATE_PATCH = "candidate.patch"
 RUNS, LATEST_LINK = "runs", "latest"
-LOGS = ("script.log", "chief.log", "worker-[0-9]*.log", "ps-[0-9]*.log")
 FINISHED, _UNFINISHED = "done", ("failed", "interrupted", "no-dataset")  # of `Session.status`
 _LOCK_FILE, _COPIES_FILE, _OWNER_FILE = ".lock", ".copied.json", ".script"
-_LEGACY_FILES = (SESSION_FILE, PLAN_FILE, "report.html", "tuned.patch", "convert_to_tfrecord.py", *LOGS)
-"""The files of releases that had one run per folder; in addition to the module that the session names."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +200,6 @@ class ResultsFolder:
             OSError: the folder cannot be written to.
         """
         with self.locked():
-            self._convert_legacy_files()
             names = {entry.name for entry in run.iterdir() if entry.is_file() and not entry.name.startswith(".")}
             own = self._published_names()
             unknown = {name for name in names - own if os.path.lexists(self.path / name)}
@@ -226,7 +222,6 @@ class ResultsFolder:
         """Shows no session until a run is shown again; the run's own copy of it stays."""
         if self.path.is_dir():
             with self.locked():
-                self._convert_legacy_files()
                 if SESSION_FILE in self._published_names():
                     (self.path / SESSION_FILE).unlink(missing_ok=True)
 
@@ -284,24 +279,6 @@ class ResultsFolder:
             write_text(note, json.dumps(sorted(names)))
         else:
             note.unlink(missing_ok=True)
-
-    def _convert_legacy_files(self) -> None:
-        """Converts the files of a release that had one run per folder into a run."""
-        session = self.path / SESSION_FILE
-        data = _read_session(session)
-        if not {"schema", "pipetune"} <= set(data) or SESSION_FILE in self._published_names():
-            return
-        run = _new_folder(self.path / RUNS, session.stat().st_mtime)
-        patterns = (*_LEGACY_FILES, *_distributed_files(data))
-        names = {file.name for pattern in patterns for file in self.path.glob(pattern)}
-        for name in names:
-            shutil.copy2(self.path / name, run / name)
-        try:
-            self._link_latest(run)
-            for name in names:
-                _link(f"{LATEST_LINK}/{name}", self.path / name)
-        except OSError:
-            self._note_copies(names)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -382,14 +359,6 @@ def _claim(folder: ResultsFolder, identity: str) -> bool:
             return True
         except FileExistsError:
             return (folder.path / RUNS / _OWNER_FILE).read_text().strip() == identity
-
-
-def _distributed_files(session: dict[str, object]) -> list[str]:
-    """The file names of the distributed module and its companions, according to the session."""
-    distributed = session.get("distributed")
-    found = distributed if isinstance(distributed, dict) else {}
-    companions = found.get("companions")
-    return [Path(str(file)).name for file in (found.get("file"), *(companions or ())) if file]
 
 
 def _read_session(session: Path) -> dict[str, object]:

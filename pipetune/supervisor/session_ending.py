@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pipetune.core import session_file
 from pipetune.core.cluster import ClusterTask
 from pipetune.core.distribution import InputSkew, WorkerInput
+from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Rate
-from pipetune.core.messages import TrialStarted
 from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Rejection, Session
 from pipetune.supervisor.monitoring import Interrupts
@@ -64,19 +64,19 @@ def _detail(session: Session, conversation: WorkerState) -> str:
     return session.status_detail
 
 
-def with_earlier_trials(before: Session, after: Session, trial: TrialStarted, why: str) -> Session:
+def with_earlier_trials(before: Session, after: Session, tried: Plan, why: str) -> Session:
     """Returns `after`, from a restarted worker, with the trials of the worker that died.
 
     Args:
         before: the session of the worker that died.
         after: the session of the restarted worker.
-        trial: the trial during which the worker died; added as failed, unless `after` has it.
+        tried: the plan that was tried when the worker died; added as failed, unless `after` has it.
         why: how the worker died.
     """
     trials = [old for old in before.trials if old not in after.trials]
-    noted = any(new.plan.key == trial.plan and new.outcome is Outcome.FAILED for new in after.trials)
-    if trial.details and not noted:
-        trials.append(Trial(trial.details, Outcome.FAILED, f"the process {why}"))
+    noted = any(new.plan.key == tried.key and new.outcome is Outcome.FAILED for new in after.trials)
+    if not noted:
+        trials.append(Trial(tried, Outcome.FAILED, f"the process {why}"))
     return replace(after, trials=(*trials, *after.trials))
 
 

@@ -241,7 +241,9 @@ class _ScriptPair:
                     why = "" if False in self._held_scripts else self._begin(original, patched=False).why
                     return Verification(why) if why else self._confirm()
             if self._session.validation is not None:
-                self._drop_validation(answer.validation_why or answer.why)
+                with_training = f"It was part of a patch that failed for training: {answer.why}"
+                why = with_training if self._has_training_patch else answer.why
+                self._drop_validation(answer.validation_why or why)
                 if not self._has_training_patch:
                     break
             elif not self._remove_failed_rewrites(answer, original):

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError, first_message_line
 from pipetune.core.messages import (
     ActionSuppressed,
@@ -49,7 +50,7 @@ class WorkerState:
     failure: AnalysisFailed | None = None
     finished: WorkerFinished | None = None
     suppressed: dict[str, int] = field(default_factory=dict)
-    trial: TrialStarted | None = None  # the plan being tried now
+    trial: Plan | None = None  # the plan being tried now
     phase: str = ""
     message_count: int = 0  # messages
     invalid_lines: int = 0  # lines that are not valid messages
@@ -88,8 +89,8 @@ class WorkerState:
                 self.finished = message
             case ActionSuppressed(what=what, count=count):
                 self.suppressed[what] = max(count, self.suppressed.get(what, 0))
-            case TrialStarted():
-                self.trial = message
+            case TrialStarted(plan=plan):
+                self.trial = plan
             case TrialEnded():
                 self.trial = None
             case WorkerStarted():

@@ -11,6 +11,7 @@ from pipetune.capture import consumption
 from pipetune.capture.consumption import UNCERTAIN_ELEMENTS
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import messages
+from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, LogLine, MessageWriter, Mode, SessionSaved
 from pipetune.core.profile import Diagnosis, Finding
@@ -25,8 +26,9 @@ from pipetune.worker import lockstep, observation, script, verification
 from pipetune.worker.study import open_study
 
 START_MESSAGE = (
-    "Runs the script to its first training step, measures there, and ends it: nothing after that step runs, including "
-    "finally blocks and atexit handlers. Nothing is saved; variables and files that change meanwhile are restored."
+    "Runs the script to its first training step on a dataset, measures there, and ends it: nothing after that step "
+    "runs, including finally blocks and atexit handlers. Nothing is saved; variables and files that change meanwhile "
+    "are restored."
 )
 
 
@@ -139,8 +141,8 @@ class PipeListener(Listener):
             self._saved = now
             self._writer.send(SessionSaved(session))
 
-    def trial_started(self, key: str) -> None:
-        self._writer.send(messages.TrialStarted(key))
+    def trial_started(self, plan: Plan) -> None:
+        self._writer.send(messages.TrialStarted(plan))
 
     def trial_ended(self, key: str) -> None:
         self._writer.send(messages.TrialEnded(key))

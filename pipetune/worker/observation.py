@@ -7,7 +7,6 @@ is not unwound at the end (`exits`).
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import traceback
@@ -23,7 +22,7 @@ from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import is_library
 from pipetune.core.measurement import RunFailed
-from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptFailed
+from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, LogLine, MessageWriter, Mode, ScriptFailed
 from pipetune.pipelines import call_sites, files
 from pipetune.pipelines.errors import first_line
 from pipetune.worker import exits, script
@@ -66,12 +65,12 @@ class ObservedRun:
             lockstep=job.lockstep_role is not None,
             training_loop=training_loop,
             on_iteration=self._on_loop,
+            on_other_data=self._announce_other_data,
             adapts_to=repeatability.with_seeds,
             stop=self._block_forever,
         )
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
-        self._process = os.getpid()
         self._stop_signals = exits.StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_beyond_its_end = ""  # what the script raised in an iteration that it would not run by itself
         self._journal = undo.open_journal(job.undo)
@@ -119,6 +118,7 @@ class ObservedRun:
                     loops.compile_with_extended_loops,
                     compiles_module=lambda path: not is_library(path),
                 )
+                script.wait_for_threads(self._loop_has_ended)
         except consumption.ScriptStopped:
             return ""
         except SystemExit as leaving:
@@ -129,13 +129,18 @@ class ObservedRun:
         except PipetuneError:
             raise
         except BaseException as error:
-            if self._script.is_extended:
+            if self._script.is_beyond_its_end(error):
                 self._error_beyond_its_end = f"; asked for more, it raised {type(error).__name__}: {first_line(error)}"
                 return ""
             if self.code is None or (self._thread is not None and self._thread.is_alive()):
                 self._writer.send(ScriptFailed(script.user_traceback(error)))
                 return "error"
         return ""
+
+    def _loop_has_ended(self) -> bool:
+        """Whether the loop that trains was one of this thread, which runs no more of the script, or of an ended one."""
+        loop, here = self._script.loop, threading.get_ident()
+        return loop is not None and loop.thread not in {one.ident for one in threading.enumerate()} - {here}
 
     def _leave_loop(self, ended: str) -> None:
         loop = self._script.loop
@@ -167,19 +172,22 @@ class ObservedRun:
 
     def _on_loop(self, dataset: Any) -> None:
         """Called when the script iterates a dataset: if that turns out to be training, later writes are undone."""
-        if os.getpid() == self._process and not self._script.training_begun and not hasattr(dataset, _MARK):
+        if not self._script.training_begun and not hasattr(dataset, _MARK):
             object.__setattr__(dataset, _MARK, self._files.begin(dataset))
 
     def _on_training(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
-        if os.getpid() != self._process:
-            return  # in a child process that the script has forked
         consumer = self._protect(consumer, getattr(use.first_dataset, _MARK, 0) or self._files.begin(use.dataset))
         if isinstance(consumer, LoopConsumer):
-            self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
+            self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune", daemon=True)
             self._thread.start()
         else:
             self._run_work(use, consumer)
             self._exit(self.code or 0, sys._getframe())
+
+    def _announce_other_data(self, given: str) -> None:
+        """Says, the first time, that the script is about to train as it would without pipetune."""
+        if self._job.mode is Mode.ANALYZE and self._job.attempt == 1 and len(self._script.notes) == 1:
+            self._writer.send(LogLine(f"{given}. This training is not ended: it runs and saves as without pipetune."))
 
     def _protect(self, consumer: consumption.Consumer, generation: int) -> consumption.Consumer:
         """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train.
@@ -194,8 +202,6 @@ class ObservedRun:
 
     def _block_forever(self) -> NoReturn:
         """Blocks a thread of the script forever, without unwinding it; its process exits when the work is done."""
-        if os.getpid() != self._process:
-            raise consumption.ScriptStopped  # in a child process that the script has forked
         while True:
             threading.Event().wait()
 

@@ -8,9 +8,11 @@ import linecache
 import os
 import runpy
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Mapping
+from concurrent.futures import thread as executors
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,17 @@ def run(
     exec(code, main.__dict__)
 
 
+def wait_for_threads(is_over: Callable[[], bool] = lambda: False) -> None:
+    """Waits for the threads that the script has started, as Python does before it exits, or until `is_over`.
+
+    Not for those of executors, which Python ends itself then.
+    """
+    for thread in threading.enumerate():
+        waited_for = not thread.daemon and thread not in executors._threads_queues
+        while waited_for and thread is not threading.current_thread() and thread.is_alive() and not is_over():
+            thread.join(timeout=0.2)
+
+
 def user_traceback(error: BaseException) -> str:
     """Returns the traceback as Python would print it, without pipetune's own frames."""
     frames = traceback.TracebackException.from_exception(error)
@@ -98,6 +111,7 @@ def run_to_end(job: Job, writer: MessageWriter) -> bool:
     exited: ScriptExited | ScriptFailed | None = None
     try:
         run(job)
+        wait_for_threads()
     except SystemExit as leaving:
         exited = failed_exit(leaving)
     except PipetuneError:

@@ -276,6 +276,19 @@ def test_cache_of_a_plan_is_filled_before_its_windows(tmp_path: Path) -> None:
         assert len(generated) == filled
 
 
+@pytest.mark.parametrize(("limit", "kept"), [(250.0, True), (150.0, False)])
+def test_full_caches_of_several_plans_are_kept_only_as_far_as_they_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float, kept: bool
+) -> None:
+    measured = make_runner(Dataset.range(8).batch(4), ALONE, tmp_path)
+    monkeypatch.setattr(measured, "predicted_bytes", lambda _plan: 100.0)
+    measured.memory_limit_bytes = limit
+    first, ahead = measured.dataset(CACHE), measured.dataset(PREFETCH)
+    measured.dataset(plan(Insert("n0", "cache", "cache@n0")))
+    assert (measured.dataset(CACHE) is first) is kept
+    assert (measured.dataset(PREFETCH) is ahead) or not kept
+
+
 def test_file_cache_is_measured_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     measuring = make_runner(Dataset.range(8).map(lambda value: value * 2).batch(4), ALONE, tmp_path)

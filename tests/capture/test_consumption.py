@@ -19,6 +19,8 @@ def test_the_training_call_is_named_and_others_are_listed() -> None:
         "Training: Model.fit over train at train.py:14. Also consumed: files at train.py:4; --dataset NAME analyzes "
         "another."
     )
+    unnamed = use("", "Model.fit", 14)  # `fit(ds.repeat())`
+    assert describe_training(unnamed, []) == "Training: Model.fit at train.py:14."
     glanced = use("val", "validation_data of Model.fit", 14, elements=1)  # `next(iter(val))` before `fit`
     glanced.role = "validation"
     assert "Also consumed: val at train.py:14;" in describe_training(training, [glanced, training])

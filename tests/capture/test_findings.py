@@ -140,6 +140,25 @@ def split() -> Any:
     return data.skip(held_out)
 
 
+def split_in_three() -> Any:
+    data = Dataset.range(20).batch(2)
+    tested, checked = 3, 2
+    global KEPT
+    KEPT = data.take(tested), data.skip(tested).take(checked)
+    return data.skip(tested + checked)
+
+
+def split_by_calls() -> Any:
+    def part(*, trained: bool) -> Any:
+        data = Dataset.range(20).batch(2)
+        return data.skip(held_out) if trained else data.take(held_out)
+
+    held_out = 3
+    global KEPT
+    KEPT = part(trained=False)
+    return part(trained=True)
+
+
 def header() -> Any:
     lines = 1
     return tf.data.TextLineDataset("rows.csv").skip(lines).batch(2)
@@ -149,6 +168,8 @@ SILENT = {
     "no skip": lambda: Dataset.range(9).batch(2),
     "a number, further up": lambda: Dataset.range(9).skip(1).batch(2),
     "a split": split,
+    "a split in three": split_in_three,
+    "a split by two calls": split_by_calls,
     "the header of a file": header,
     "a negative number, further up": lambda: Dataset.range(9).skip(-1).batch(2),
     "other ids": lambda: Dataset.from_tensors({"id": 1, "tfds_identity": 2}).batch(2),

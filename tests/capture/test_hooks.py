@@ -11,9 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -309,9 +307,12 @@ def test_previews_upstream_of_the_last_one_are_remembered() -> None:
 
 
 def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
-    found = run(lambda: compiled().fit(*arrays(), verbose=0))
-    assert not found.begun
-    (note,) = found.script.notes
+    said: list[str] = []
+    script = ObservedScript(lambda *_: pytest.fail("it trains on no dataset"), on_other_data=said.append)
+    with hooks.installed(script):
+        compiled().fit(*arrays(), verbose=0)
+    (note,) = script.notes
+    assert said == [note], "before it trains: it may do so for hours"
     assert note.startswith("Model.fit was given ndarray (") and "not a tf.data.Dataset" in note
 
 
@@ -564,16 +565,20 @@ def test_number_of_recorded_previews_is_bounded() -> None:
     assert len(run_text("for _ in range(60):\n    next(iter(Dataset.range(3)))").script.uses) <= 51
 
 
-def test_training_in_a_forked_child_is_not_observed() -> None:
-    """A child process of a loader has neither the workflow's thread nor its pipe, so it must not be stopped."""
-    from pipetune.worker.observation import ObservedRun  # the check is made when training begins
+def test_a_forked_child_is_left_alone() -> None:
+    """A child process of a script has no thread that measures in it: its loops would wait forever."""
 
-    job = SimpleNamespace(lockstep_role=None, undo="", settings=SimpleNamespace(dataset=None))
-    writer = SimpleNamespace(send=Mock(side_effect=AssertionError("the child told the command something")))
-    observation = ObservedRun(job, writer, lambda *_: 0)  # type: ignore[arg-type]
-    observation._process = os.getpid() + 1
-    observation._on_training(consumption.Consumption(None, "", "training", ""), loop_consumer.LoopConsumer())
-    assert observation._thread is None and observation.code is None
+    def script() -> None:
+        iterator = iter(Dataset.range(9))
+        if (child := os.fork()) == 0:
+            left = type(iterator) is not tensorflow_private.OwnedIterator
+            os._exit(left or hasattr(Dataset.__iter__, "__wrapped__"))
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        codes.append(type(iterator) is tensorflow_private.OwnedIterator)
+
+    codes: list[int] = []
+    run(script)
+    assert codes == [0, False], "the script itself is observed as before"
 
 
 @pytest.mark.parametrize("index", [None, 1, 0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture import substitution
+from pipetune.capture.patches import Patches
 from pipetune.pipelines import call_sites, live
 
 
@@ -90,3 +94,19 @@ def test_applier_serves_every_dataset_of_the_plan() -> None:
     assert live.read(applier(validation)).pipeline["n2"].argument("num_parallel_calls") == 2
     assert applier(other) is other and applier.applied == 2 and len(told) == 2
     assert applier.nearest is not None and applier.nearest[1].dataset is not None
+
+
+def test_what_the_script_drops_is_not_kept() -> None:
+    """As where training in parts makes a dataset of the arrays of each file."""
+    applier = substitution.Applier(plan_for(build(), *EDITS), lambda _name: None)
+    add = tf.function(lambda total, dataset: dataset.reduce(total, lambda so_far, batch: so_far + tf.reduce_sum(batch)))
+    dropped = []
+    with contextlib.closing(Patches()) as patches:
+        substitution.substitute(applier, patches)
+        for _ in range(2):
+            dataset = build()
+            assert len(list(dataset)) == 6 and int(add(tf.constant(0, tf.int64), dataset)) == 132
+            dropped.append(weakref.ref(dataset))
+    del dataset
+    gc.collect()
+    assert applier.applied == 2 and [reference() for reference in dropped] == [None, None]

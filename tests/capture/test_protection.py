@@ -317,6 +317,17 @@ def test_models_are_found_wherever_the_step_reaches_them() -> None:
     assert unrestorable_state(functools.partial(given, model)) == ["argument 1 (PyTorch)"]
 
 
+@pytest.mark.parametrize(("backend", "named"), [("jax", ["model (Keras on jax)"]), ("tensorflow", [])])
+def test_keras_models_are_listed_where_their_weights_are_not_of_tensorflow(
+    monkeypatch: pytest.MonkeyPatch, backend: str, named: list[str]
+) -> None:
+    config, others = types.SimpleNamespace(backend=lambda: backend), type("Optimizer", (), {})
+    keras = types.SimpleNamespace(config=config, Layer=_Module, Optimizer=others)
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    cell = compile("model.fit(data)", "cell", "exec")
+    assert unrestorable_names(cell, {"model": _Module(), "data": tf.data.Dataset.range(3)}) == named
+
+
 @pytest.mark.usefixtures("libraries")
 def test_jax_arrays_are_listed_where_the_step_can_replace_them() -> None:
     state = {"weights": _Array()}

@@ -61,6 +61,9 @@ for element in dataset:
     "printing twice": f"for element in dataset.take({FIRST_ELEMENTS - 1}):\n    print(element)\n"
     "for element in dataset:\n    print(element)",
 }
+SCRIPTS["a large table alone"] = (
+    "table = tf.Variable(tf.zeros([2, 600_000]))\nfor _ in dataset:\n    table.scatter_nd_add([[1, 7]], [1.0])"
+)
 SCRIPTS["gradients after printing"] = f"for element in dataset.take(40):\n    print(element)\n{SCRIPTS['gradients']}"
 CHANGES = "it changes trainable variables"
 
@@ -83,7 +86,10 @@ def begun(
     return (found[0].elements, found[0].training_sign) if found else None
 
 
-@pytest.mark.parametrize("script", ["gradients", "one element each", "every eighth step", "gradients after printing"])
+@pytest.mark.parametrize(
+    "script",
+    ["gradients", "one element each", "every eighth step", "gradients after printing", "a large table alone"],
+)
 def test_loop_that_changes_trainable_variables_trains(script: str) -> None:
     found = begun(script)
     assert found is not None and found[0] <= FIRST_ELEMENTS + 16 and found[1] == CHANGES

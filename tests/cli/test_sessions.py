@@ -394,7 +394,7 @@ def test_earlier_run_with_a_patch_is_named(patched: Path, pipetune: Shell) -> No
     (earlier,) = Path("reports/train/runs").glob("2*")
     run(UNPATCHED)
     done = pipetune("apply")
-    assert done.code == 1 and f"An earlier run holds a patch: pipetune apply {earlier}\n" in done.out
+    assert done.code == 1 and f"Another run holds a patch: pipetune apply {earlier}\n" in done.out
     assert (pipetune("apply", earlier).code, patched.read_text()) == (0, AFTER)
     done = pipetune("apply")
     assert done.code == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.core import messages
-from pipetune.core.edits import Consent
+from pipetune.core.edits import Consent, Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import LogLine, MessageWriter, from_line, to_line
 from pipetune.core.settings import Command, Settings
@@ -18,7 +18,7 @@ from tests.core.sessions import MACHINE, session
 EVERY_KIND: list[messages.Message] = [
     messages.WorkerStarted("Runs the script."),
     messages.Progress("trials", "trying prefetch", "prefetch, 1.20x", 57.0),
-    messages.TrialStarted("prefetch@n3", session().plan),
+    messages.TrialStarted(Plan("tuned")),
     messages.TrialEnded("prefetch@n3"),
     messages.VerdictKnown("Waits.", "input-bound"),
     messages.SessionSaved(session()),

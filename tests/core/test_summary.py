@@ -128,7 +128,10 @@ def test_redacted_session_keeps_measurements() -> None:
     assert redact(session()).command.confidential is True
 
 
-@pytest.mark.parametrize("word", ["training", "EXACT", "accepted", "map", "file", "prefetch", "n3", "cpu", "reorder"])
+@pytest.mark.parametrize(
+    "word",
+    ["training", "EXACT", "accepted", "map", "file", "prefetch", "n3", "cpu", "reorder", "model", "source", "failed"],
+)
 def test_script_argument_equal_to_own_term_is_harmless_in_redaction(word: str) -> None:
     options = Settings(allow=frozenset({Consent.REORDER}))
     named = replace(session(), command=replace(session().command, arguments=(word,), options=options))

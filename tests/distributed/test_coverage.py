@@ -528,7 +528,7 @@ def test_module_with_missing_elements_is_not_written(
     monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
     source = live.read(helpers.build(records(tmp_path, files=6, each=5, uneven=True)))
     result = written(source, tmp_path)
-    assert result.notes[0].startswith("Not written: with 2 workers, 18 elements were missing")
+    assert result.notes[0].startswith("With 2 workers, 18 elements were missing")
     assert not (tmp_path / "out.py").exists() and result.module == ""
     assert (result.checks[0].missing, result.checks[0].duplicated) == (18, 15)
 

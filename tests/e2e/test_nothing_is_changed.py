@@ -71,7 +71,7 @@ def test_no_process_or_temporary_file_is_left(tried: trial.Trial) -> None:
 @pytest.mark.run("restores")
 def test_first_line_announces_what_will_run_and_be_restored(done: Done) -> None:
     first = done.said.partition("Training: ")[0]
-    assert "Runs the script to its first training step, measures there, and ends it" in first
+    assert "Runs the script to its first training step on a dataset, measures there, and ends it" in first
     assert "variables and files that change meanwhile are restored" in first
 
 

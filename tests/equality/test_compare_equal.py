@@ -63,6 +63,8 @@ def test_drawn_share_counts_undrawn_elements_as_missing() -> None:
     two, all_of_them = DrawnElements((("a",),) * 2), DrawnElements((("a",),) * 6, complete=True)
     assert runs.drawn_share(all_of_them, all_of_them) == 1.0 and runs.drawn_share(all_of_them, two) == 8 / 23
     assert 0 < runs.drawn_share(DrawnElements(()), two) < 8 / 23
+    rows = PairedRuns(sides, (dataset, dataset), REORDERS, ComparisonLimits(24, 20.0), "")
+    assert rows.drawn_share(two) == 2 / rows.count, "single rows are drawn where only these must be the same"
 
 
 @pytest.mark.parametrize(("behind", "copies"), [

@@ -14,6 +14,7 @@ tf = pytest.importorskip("tensorflow")
 
 from pipetune import tensorflow_private
 from pipetune.core.edits import Safety
+from pipetune.equality import compare
 from pipetune.equality.compare import differs_when_read_again, digests
 from pipetune.equality.elements import DrawnElements, RowCounter, component_hashes
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions, pin_dataset
@@ -298,3 +299,22 @@ def ragged(last: float) -> Any:
 def test_tensors_of_a_ragged_one_are_compared(safety: Safety, last: float, expected: str) -> None:
     found = difference(drawn(ragged(2.0), "a", "same"), drawn(ragged(last), "b", "same"), safety)
     assert expected in found and bool(found) is bool(expected)
+
+
+def test_large_arrays_are_not_copied_to_compare_a_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serialized, they would be copied some eight times; every process takes the same of their rows."""
+    arrays = {"x": np.arange(4000).reshape(1000, 4), "y": np.arange(1000)}
+    serialize, sizes = tensorflow_private.serialized_graph, list[int]()
+
+    def serialized(dataset: Any) -> Any:
+        graph = serialize(dataset)
+        sizes.append(len(graph))
+        return graph
+
+    monkeypatch.setattr(tensorflow_private, "serialized_graph", serialized)
+    monkeypatch.setattr(compare, "_WHOLE_BYTES", 4000)
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).shuffle(64).map(lambda row: row["x"] * 2).batch(8)
+    few, skipped = digests(dataset, count=5), digests(dataset.skip(3), count=5)
+    assert len(few) == len(set(few)) == 5 and few == digests(dataset.cache().prefetch(2), count=5)
+    assert len(skipped) == 5, "where positions count, all rows are there"
+    assert max(sizes[0], sizes[2]) < 16_000 < 40_000 < sizes[1]

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipetune.core.edits import Plan
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.journal import Listener
 from pipetune.live_progress import showing_progress
@@ -25,7 +26,7 @@ def run(listener: Listener) -> None:
     listener.progress("profile", "measuring the input alone", best="", left=60.0)
     listener.verdict(Diagnosis(Verdict.INPUT_BOUND, "Training waits 40 % of a step."), ())
     listener.bottleneck("map bounds the input.")
-    listener.trial_started("prefetch@n3")
+    listener.trial_started(Plan("tuned"))
     listener.progress("trials", "prefetch: pair 3, 1.30x so far", best="prefetch, 1.31x", left=40.0)
     listener.trial_ended("prefetch@n3")
 

@@ -246,15 +246,16 @@ def test_cache_that_a_function_fills_while_it_trains_is_removed(notebook: Notebo
     assert not list(tmp_path.glob("checked*"))
 
 
-def test_error_beyond_the_end_of_the_data_is_none_of_the_cell(notebook: Notebook) -> None:
+@pytest.mark.parametrize("of_known_length", [True, False])
+def test_error_beyond_the_end_of_the_data_is_none_of_the_cell(notebook: Notebook, of_known_length: bool) -> None:
     def work(consumer: Consumer, dataset: Any) -> None:
         for _ in range(5):
             with contextlib.suppress(RunFailed):
                 consumer.window(dataset, steps=STEPS, warmup=1)
 
-    notebook.run(
-        "losses = np.zeros(40)\nfor n, (x, y) in enumerate(data):\n    weight.assign_add(1.0)\n    losses[n] = 1", work
-    )
+    read = "data" if of_known_length else "data.filter(lambda x, y: True)"
+    loop = f"for n, (x, y) in enumerate({read}):\n    weight.assign_add(1.0)\n    losses[n] = 1"
+    notebook.run(f"losses = np.zeros(40)\n{loop}", work)
     assert float(notebook.names["weight"]) == 0.0
 
 

@@ -27,6 +27,7 @@ def lines(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("further", [
     lambda lines: lines.concatenate(lines.map(tf.strings.upper)).shuffle(9),
     lambda lines: Dataset.zip((lines.skip(3), lines)),
+    lambda lines: lines.batch(5).enumerate(),
     lambda lines: lines.take(7).batch(2),
     lambda lines: lines.take(40),
     lambda lines: lines.skip(-1),

@@ -63,6 +63,9 @@ GIVEN: dict[str, dict[str, Any]] = {
 OTHERS: list[tuple[Callable[[], Any], str, dict[str, Any]]] = [
     (lambda: source().map(lambda x: x, num_parallel_calls=3, deterministic=False), "map",
         {"num_parallel_calls": 3, "deterministic": False}),
+    (lambda: source().map(lambda x: x, synchronous=True), "map", {"synchronous": True}),
+    (lambda: source().map(lambda x: x, num_parallel_calls=2, use_unbounded_threadpool=True), "map",
+        {"num_parallel_calls": 2, "use_unbounded_threadpool": True}),
     (lambda: source().interleave(Dataset.range, 3, num_parallel_calls=2, deterministic=False), "interleave",
         {"cycle_length": 3, "block_length": 1, "num_parallel_calls": 2, "deterministic": False}),
     (lambda: source().apply(tf.data.experimental.parallel_interleave(Dataset.range, 3, sloppy=True)),

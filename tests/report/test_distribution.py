@@ -236,6 +236,13 @@ def test_distributed_coverage():
     assert [(row[4], row[-1]) for row in rows] == [("yes", "yes"), ("no", "yes"), ("yes", "yes")]
     assert texts(table(broken, "distributed").rows[0])[2] == "1"
     assert sentences(broken, "distributed")[0].startswith("Not every element")
+    assert whole.distributed is not None
+    for counted, sentence in (
+        ("files", "Every file is read by one of 2, 3 and 4 workers"),
+        ("first elements", "Each of the first 96 elements once per epoch with 2, 3 and 4 workers"),
+    ):
+        checks = tuple(replace(check, counted=counted, elements=96) for check in whole.distributed.checks)
+        assert of_module(replace(whole.distributed, checks=checks))[0].startswith(sentence)
 
 
 def test_a_distributed_form_that_was_not_written_says_why_first():

@@ -10,7 +10,7 @@ import pytest
 from pipetune.core.edits import Consent, Insert, Plan, Safety
 from pipetune.core.machine import CpuLoad
 from pipetune.core.measurement import Interval, Rate
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import EPOCH_PAUSE, VALIDATION_INPUT, Diagnosis, Finding, Verdict
 from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Outcome, RejectionReason
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session, TrainingResult
@@ -300,6 +300,15 @@ def test_slow_validation_is_no_warning_where_the_patch_changes_it():
         assert ("warnings" in ids(replace(session, datasets=(first, changed), findings=(slow,)))) is warned
 
 
+@pytest.mark.parametrize(("op", "line", "warned"), [("cache", 40, True), ("cache", 41, False), ("map", 40, False)])
+def test_a_frozen_order_is_no_warning_where_the_patch_takes_its_cache_out(op: str, line: int, warned: bool):
+    frozen = Finding("frozen-order", "cache() follows a shuffle", "move it", samples.SCRIPT, 40)
+    node = Node("n0", op, location=SourceLocation(samples.SCRIPT, line, 0, line, 9, op))
+    session = replace(with_main(samples.photos(), tuned=Pipeline((node,))), findings=(frozen,))
+    assert ("warnings" in ids(session)) is warned
+    assert "warnings" in ids(with_main(session, plan=None))
+
+
 @pytest.mark.parametrize(("seconds", "warned"), [(0.05, False), (0.2, True), (None, True)])
 def test_a_long_start_of_each_epoch_is_no_warning_where_the_patch_shortens_it(seconds: float | None, warned: bool):
     pause = Finding(EPOCH_PAUSE, "every epoch begins with a pause", "use repeat()", samples.SCRIPT, 40)
@@ -390,6 +399,7 @@ def test_the_time_spent_adds_up():
     [
         ({"workers": 1, "parameter_servers": 0}, "", "script.log"),
         ({"workers": 2}, " --workers 2", "worker-0.log"),
+        ({"force": True, "trials": False, "budget_seconds": 600.0}, " --force", "script.log"),
         ({"workers": 2, "parameter_servers": 1}, " --workers 2 --parameter-servers 1", "chief.log"),
         (
             {"steps": 40, "memory_limit_bytes": 1 << 30, "distribute": "service", "device": "auto", "dataset": None}
@@ -406,6 +416,11 @@ def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: s
     assert any(command.startswith(f"pipetune analyze{words} --allow") for command in commands(again))
     failed = commands(replace(again, status="failed"))
     assert any(command.startswith("less ") and command.endswith(f"/{log}") for command in failed)
+    before = words.replace("--force", "--budget 600 --no-trials --force")
+    interrupted = commands(replace(again, status="interrupted"))
+    assert any(command.startswith(f"pipetune analyze{before} train.py") for command in interrupted)
+    emulated = any("(--step-time): the script's own steps" in one for one in sentences(again, "answer"))
+    assert emulated is ("step_time_seconds" in options)
 
 
 def test_no_step_is_suggested_that_does_not_apply() -> None:

@@ -302,6 +302,20 @@ def test_rewrite_with_a_conflict_of_its_own_is_not_proposed() -> None:
     assert "read-shards" in {rewrite.rule for rewrite in propose_all(context(words.rpartition(" | ")[0]))[0]}
 
 
+@pytest.mark.parametrize(("words", "allowed"), [
+    ("a = range 9 | map random cpu=1ms; b = range 9; zip a b", False),  # images would get the labels of others
+    ("range 9 | map random cpu=1ms | take 4", False),
+    ("range 9 | map random cpu=1ms | shuffle 5", True),
+    # They overtake each other as it is: TensorFlow runs stateless maps in parallel.
+    ("a = range 9 | map cpu=1ms | map random cpu=1ms; b = range 9; zip a b", True),
+])  # fmt: skip
+def test_elements_do_not_begin_to_overtake_where_positions_count(words: str, allowed: bool) -> None:
+    described = context(f"{words} | batch 2 | with_options deterministic=False")
+    proposed, silent = propose_all(described)
+    refused = [one for one in silent if one.rule == "parallel-map" and "would overtake upstream of" in one.why]
+    assert (any(one.rule == "parallel-map" for one in proposed), bool(refused)) == (allowed, not allowed)
+
+
 _LABELS = "a = range 9 | map cpu=1ms; b = range 9 | map variable=w cpu=1ms"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Safety, apply_edits
+from pipetune.core.edits import Consent, Safety, apply_edits
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.baselines import autotune_plan, baseline_plan, off_plan, parallelism_edits
@@ -147,6 +147,17 @@ def test_autotune_plan_sets_autotune_everywhere(words: str, expected: str) -> No
     plan = autotune_plan(RuleContext(pipeline(words), serial_cycle_length=6))
     assert outlines(list(plan.rewrites)) == [f"STATISTICAL {expected}"]
     check_well_formed(apply_edits(pipeline(words), plan.edits))
+
+
+@pytest.mark.parametrize(("operator", "allowed"), [
+    ("map writes", False), ("map print", False), ("map table", False), ("map variable=w", False), ("map python", True),
+    ("interleave inner=GeneratorDataset", True),
+])  # fmt: skip
+def test_autotune_plan_leaves_alone_what_must_be_called_as_it_is(operator: str, allowed: bool) -> None:
+    known = RuleContext(pipeline(f"range 9 | {operator} | batch 2 | prefetch AUTOTUNE"), serial_cycle_length=6)
+    assert autotune_plan(known).rewrites == ()
+    assert bool(autotune_plan(known, allow=[Consent.PYTHON_PARALLEL]).rewrites) is allowed
+    assert autotune_plan(RuleContext(pipeline("range 9 | map 2 python"))).rewrites, "it runs in parallel as it is"
 
 
 def test_autotune_plan_is_empty_without_anything_to_tune() -> None:

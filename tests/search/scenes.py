@@ -82,7 +82,6 @@ class Scene:
         self.runner, self.budget_seconds = runner, self.settings.budget_seconds
         self.earlier_race, self.others = earlier_race, {"randomness_fixed": False, **others}
         self.events: list[tuple[str, object]] = []
-        self.tried_at: list[tuple[str, float]] = []  # plan key and seconds of the budget
 
     def run(self) -> SearchResult:
         return search(self.state(), earlier=self.earlier_race)
@@ -98,9 +97,6 @@ class Scene:
 
     def notify(self, event: str, /, **details: object) -> None:
         self.events.append((event, details))
-        plan = details.get("plan")
-        if event == "trying" and isinstance(plan, Plan):
-            self.tried_at.append((plan.key, self.budget.spent()))
 
     def seconds(self) -> float:
         return self.budget.spent()

@@ -96,14 +96,6 @@ def test_every_plan_stands_beside_its_prediction() -> None:
         assert trial.measured == pytest.approx(1600 * 1.4, rel=0.05)
 
 
-def test_the_time_to_most_of_the_rate_is_told() -> None:
-    found, scene = Scene("abcd", runner({"d@n1": 1.5}), expected={"d@n1": 1.5}).ran()
-    assert found.seconds_to_most is not None
-    begun = [seconds for key, seconds in scene.tried_at if "d@n1" in key]  # the first for a comparison
-    assert begun[1] < found.seconds_to_most < begun[2]
-    assert Scene("a", runner()).run().seconds_to_most is None
-
-
 # -- rewrites of one group: the best by the forecast is run first, the others where its word is not enough
 
 GAINS = {"deep@n1": 3.0, "small@n1": 1.6, "other@n1": 1.3}

@@ -25,7 +25,7 @@ def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> No
     found = Scene(candidates, runner(gains), expected=gains, budget_seconds=600.0).run()
     assert names(found.chosen) == ["a"]
     (offer,) = found.offers
-    assert offer.gain is None and "4.00x as fast" in offer.why
+    assert offer.gain is None and offer.why.startswith("not measured, as") and "4.00x as fast" in offer.why
 
 
 def test_a_race_for_a_few_percent_leaves_time_for_what_needs_consent_and_gains_far_more() -> None:
@@ -63,6 +63,15 @@ def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
     made = runner({"frozen@n1": 9.0}, unequal_keys=frozenset({"frozen@n1"}))
     found = Scene([rewrite("frozen", safety=Safety.REORDERS)], made).run()
     assert found.offers == () and "not the same data" in found.rejections[0].why
+
+
+@pytest.mark.parametrize("limit", [None, 10.0])
+def test_what_cannot_run_is_not_offered(limit: float | None) -> None:
+    why = "" if limit else "no such file"
+    made = runner({"cache@n1": 9.0}, failing=lambda plan: why if plan.rewrites else "")
+    made.predicted_bytes_by_key = {"cache@n1": 50.0}
+    found = Scene([rewrite("cache", safety=Safety.REORDERS)], made, memory_limit_bytes=limit).run()
+    assert found.offers == () and (why or "would need") in whys(found)["cache"]
 
 
 def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> None:

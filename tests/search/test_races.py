@@ -19,6 +19,7 @@ from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _find_candidate, _part_for
+from pipetune.search.statistics import LOOKS
 from tests.search.scenes import Scene, apart, expecting, names, of_key, product, reasons, rewrites, rough, runner, whys
 
 LETTERS = "abcdefgh"
@@ -110,6 +111,15 @@ def test_what_is_predicted_slower_than_its_kind_is_run_only_if_it_alone_makes_a_
     candidates = [rewrite("fast", group="one"), rewrite("slow", group="one")]
     scene = Scene(candidates, runner(gains), expected=gains, expressible=lambda one: one.rule in expressible.split())
     assert ("slow@n1" in not_run(scene.state())) is skipped
+
+
+def test_what_short_windows_show_to_lose_is_decided_without_a_race() -> None:
+    """A number in place of AUTOTUNE among it, which no plan without a proof may have."""
+    gains = {"a@n1": 0.7, "number@n1": 0.75}
+    scene = Scene([*rewrites("a"), rewrite("number")], runner(gains), proven_alone=frozenset({"number@n1"}))
+    found = scene.run()
+    assert not raced(found) and not found.budget_too_small and found.candidate is None
+    assert set(reasons(found).values()) == {RejectionReason.NOT_EXPECTED}
 
 
 def test_only_what_is_expected_to_add_3_percent_is_joined() -> None:
@@ -354,6 +364,14 @@ def test_an_earlier_race_goes_on_with_its_pairs() -> None:
     assert {key for _, key in made.windows[:9]} == {"defaults", "b@n1"}
     (trial,) = of_key([one for one in found.trials if one.kind == "search"], "b@n1")
     assert trial.ratios[:3] == before.ratios and len(trial.ratios) >= 7
+
+
+def test_an_earlier_race_of_many_pairs_goes_on_for_more_than_a_look() -> None:
+    before = EarlierRace(frozenset({"b@n1"}), "input", (1.02, 1.08) * 15, sessions=1)
+    made = runner({"b@n1": 1.05}, noise=Noise(spread=0.05, seed=1))
+    found = Scene("b", made, earlier_race=before, budget_seconds=180.0).run()
+    (trial,) = of_key([one for one in found.trials if one.kind == "search"], "b@n1")
+    assert len(trial.ratios) > len(before.ratios) + LOOKS[1]
 
 
 def test_the_longest_race_of_an_earlier_session_that_may_still_be_won_goes_on() -> None:

@@ -16,11 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipetune.core import messages
-from pipetune.core.edits import Plan
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, StepReply
 from pipetune.core.messages import read_job
-from tests.core.sessions import WINDOW, session
-from tests.supervisor.fake_worker import DONE, TRACEBACK, Scenarios
+from tests.supervisor.fake_worker import DONE, TRACEBACK, TRIED, Scenarios
 
 LONG = 600
 CONFIG = json.loads(os.environ.get("TF_CONFIG", "{}"))
@@ -47,10 +45,10 @@ class Clusters(Scenarios):
         """A file that the chief makes as it tries a plan, in a folder that all tasks share."""
         return Path(self.job.directory, "trying")
 
-    def tries(self, plan: Plan | None = None) -> None:
+    def tries(self) -> None:
         self.start()
         self.verdict()
-        self.send(messages.TrialStarted("prefetch@n3", plan))
+        self.send(messages.TrialStarted(TRIED))
         self.trying.touch()
 
     def tell(self) -> None:
@@ -204,11 +202,11 @@ class Clusters(Scenarios):
     def worker_is_killed_in_a_trial(self) -> None:
         self.tell()
         if KIND == "chief" and self.job.attempt == 2:
-            assert self.job.skipped_plans == ("prefetch@n3",)
+            assert self.job.skipped_plans == (TRIED.key,)
             self.finish(replace(DONE, patch=None))
             return
         if KIND == "chief":
-            self.tries(replace(session().trials[0].plan, rewrites=(WINDOW,)))
+            self.tries()
         elif (KIND, INDEX, self.job.attempt) == ("worker", 1, 1):
             await_that(self.trying.exists)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipetune.core import lockstep, messages
+from pipetune.core.edits import Plan
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, StepReply
 from pipetune.core.measurement import Window
 from pipetune.core.messages import Mode, read_job
@@ -31,6 +32,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValu
 EARLY = replace(session(), trials=(), patch=None, training=None, complete=False, status="running")
 PART = replace(session(), patch=replace(session().patch, verified=None, process_mib=1000.0))  # type: ignore[type-var]
 DONE = replace(PART, patch=replace(PART.patch, covered=(WINDOW.key, PARALLEL.key)))  # type: ignore[type-var]
+TRIED = Plan("tuned", (WINDOW,))
 SMALL = replace(MACHINE, memory_available_bytes=2 << 30)
 
 
@@ -63,8 +65,8 @@ class Scenarios:
     def analyzed(self, session: Session) -> None:
         self.start()
         self.verdict()
-        self.send(messages.TrialStarted("prefetch@n3"))
-        self.send(messages.TrialEnded("prefetch@n3"))
+        self.send(messages.TrialStarted(TRIED))
+        self.send(messages.TrialEnded(TRIED.key))
         self.finish(session)
 
     def finish(self, found: Session, exit_code: int = 0) -> None:
@@ -238,11 +240,11 @@ class Scenarios:
     def killed_in_a_trial(self) -> None:
         self.start()
         self.verdict()
-        if "prefetch@n3" not in self.job.skipped_plans:
+        if TRIED.key not in self.job.skipped_plans:
             ended = Trial(replace(session().trials[0].plan, rewrites=(PARALLEL,)), Outcome.REJECTED, "slower")
             self.send(messages.SessionSaved(replace(EARLY, trials=(ended,))))
             self.send(messages.ActionSuppressed("saves_suppressed", 2))
-            self.send(messages.TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
+            self.send(messages.TrialStarted(TRIED))
             os.kill(os.getpid(), signal.SIGKILL)
         assert load(self.job.session).profiled_datasets and self.job.attempt == 2
         self.send(messages.LogLine(f"skipped: it {self.job.skip_reason}"))
@@ -252,7 +254,7 @@ class Scenarios:
     def killed_in_every_trial(self) -> None:
         self.start()
         self.verdict()
-        self.send(messages.TrialStarted(f"try {self.job.attempt}"))
+        self.send(messages.TrialStarted(TRIED))
         os.kill(os.getpid(), signal.SIGKILL)
 
     def restart_never_gets_going(self) -> None:

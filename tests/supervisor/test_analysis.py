@@ -96,7 +96,7 @@ def test_worker_killed_in_trial_is_restarted_without_that_plan(tmp_path: Path) -
     analysis, screen, _ = run(tmp_path, "killed_in_a_trial")
     assert analysis.exit_code == 0
     (warning,) = screen.warned
-    assert "While trying prefetch@n3, the process was killed (SIGKILL)" in warning
+    assert "While trying prefetch, the process was killed (SIGKILL)" in warning
     assert any(text.startswith("skipped: it was killed") for text in screen.said)
     outcomes = [(trial.plan.key, trial.outcome) for trial in analysis.session.trials]
     assert outcomes[:2] == [(PARALLEL.key, Outcome.REJECTED), (WINDOW.key, Outcome.FAILED)]

@@ -92,7 +92,7 @@ def test_failure_is_reported_with_its_worker(tmp_path: Path, scenario: str, code
 def test_worker_killed_in_trial_fails_that_trial_only(tmp_path: Path) -> None:
     analysis, screen, out = run(tmp_path, "killed_in_a_trial_of_the_chief")
     assert analysis.exit_code == 0
-    assert "While trying prefetch@n3, the process lost worker 1, which was killed (SIGKILL)" in screen.warned[0]
+    assert "While trying prefetch, the process lost worker 1, which was killed (SIGKILL)" in screen.warned[0]
     assert [one["attempt"] for one in told(out, 1)[:2]] == [1, 2]
     first, second = (one["config"]["cluster"] for one in told(out, 0)[:2])
     assert first != second, "of the same ports one may not be free yet"

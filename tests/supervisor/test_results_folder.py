@@ -140,23 +140,6 @@ def test_what_the_user_has_named_latest_is_kept(tmp_path: Path, make: Callable[[
     assert shown(tmp_path) == 2 and os.path.samestat(latest.lstat(), before)
 
 
-def test_results_of_earlier_release_become_a_run(out: Path, links: bool) -> None:
-    old = measured(1)
-    old = replace(old, distributed=replace(old.distributed, file=str(out / "distributed.py")))
-    session_file.save(old, out / "session.json")
-    for name in ("report.html", "tuned.patch", "script.log", "worker-1.log", "distributed.py", "serve.py"):
-        (out / name).write_text("old")
-    run(out, 2, status="failed")
-    assert shown(out) == 1, "it loads, and is no worse for a run that failed"
-    assert not (out / "session.json").is_symlink()
-    run(out, 3)
-    assert shown(out) == 3 and names(out) == FILES | {"serve.py"}
-    (kept,) = (folder for folder in (out / "runs").iterdir() if (folder / "worker-1.log").exists())
-    assert shown(kept) == 1
-    assert {path.name for path in kept.iterdir()} == FILES - {"plan.json"} | {"worker-1.log"}
-    assert (out / "serve.py").read_text() == "old", "the session does not name it: it may be the user's"
-
-
 def test_report_written_to_folder_updates_shown_run(tmp_path: Path) -> None:
     from pipetune.report.render import render
 
@@ -210,7 +193,7 @@ def test_modules_and_scripts_get_different_folders(project: Path) -> None:
     assert len({*found, Path(chosen("train.py"))}) == 4
 
 
-def test_folder_of_earlier_release_belongs_to_script_in_its_session(project: Path) -> None:
+def test_folder_named_by_out_belongs_to_the_script_in_its_session(project: Path) -> None:
     mine = replace(session(), command=Command(script=str(project / "a/train.py")))
     session_file.save(mine, "reports/train/session.json")
     session_file.save(replace(session(), command=Command(confidential=True)), "reports/test/session.json")

@@ -167,3 +167,18 @@ def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
         assert change() in (None, ["value = 'patched'\n"])
         assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     assert helper.read_text() == "value = 'file'\n"
+
+
+def test_threads_of_the_script_run_to_their_end_unless_an_executor_keeps_them(tmp_path: Path) -> None:
+    """Python, too, waits for a thread that trains before it exits, and ends the idle ones of an executor."""
+    path = tmp_path / "threads.py"
+    path.write_text(
+        "import concurrent.futures, os, threading, time\n"
+        "executor = concurrent.futures.ThreadPoolExecutor(1)\n"
+        "executor.submit(int).result()\n"
+        "def train():\n    time.sleep(0.3)\n    open(os.environ['TOLD'], 'w').close()\n"
+        "threading.Thread(target=train).start()\n"
+    )
+    writer = SimpleNamespace(send=lambda message: pytest.fail(str(message)))
+    assert script.run_to_end(job(path), writer)  # type: ignore[arg-type]
+    assert (tmp_path / "told.json").exists()
