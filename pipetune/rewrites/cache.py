@@ -473,7 +473,8 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
     for best in select_for_trial(places, most=1):
         if best.size_bytes > available_cache_bytes(context):
             yield suggest_saved_dataset(context, best, rule=NAME)
-            yield _rewrite(context, best, to_file=True)
+            if best.node.id not in context.built_in_loop:  # the next iteration would read what the first has written
+                yield _rewrite(context, best, to_file=True)
     fitting = _fitting(context, places)
     chosen = select_for_trial(fitting, most=most)
     if chosen and _in_repeated_call(context.pipeline, chosen[0]):

@@ -299,7 +299,12 @@ def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: 
         except SharedCall as shared:
             draft = _write_beside_shared_call(draft, rewrite, edit, current, sharing=sharing, shared=shared)
         else:
-            draft = _apply(draft, edit, current, sharing=sharing)
+            try:
+                draft = _apply(draft, edit, current, sharing=sharing)
+            except CannotExpress as reason:  # as behind a call that returns a pair
+                if not isinstance(edit, Insert):
+                    raise
+                draft = _write_elsewhere(draft, edit, current, sharing=sharing, reason=reason)
             draft = draft.with_note(note) if note else draft
         current = apply_edits(current, [edit])
     for edit in rewrite.edits:
@@ -399,15 +404,26 @@ def _write_beside_shared_call(
             return move_copied_shuffle(draft, edit, current)
         except CannotExpress as reason:
             raise SharedCall(_both(shared, reason)) from None
-    for express in (express_before_consumer, express_after_helper, express_before_helper, express_in_argument):
-        with contextlib.suppress(CannotExpress):
-            return express(draft, edit, current, sharing=sharing)
     try:
-        if isinstance(edit, Move):
-            return move_into_own_branch(draft, edit, current)
+        return _write_elsewhere(draft, edit, current, sharing=sharing, reason=shared)
+    except CannotExpress:
+        if isinstance(edit, Insert):
+            raise
+    try:
+        return move_into_own_branch(draft, edit, current)
     except CannotExpress as reason:
         raise SharedCall(_both(shared, reason)) from None
-    raise shared
+
+
+def _write_elsewhere(
+    draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules, reason: CannotExpress
+) -> Draft:
+    """Returns the draft with an insertion or a move written at another place; raises `reason` if there is none."""
+    for express in (express_before_consumer, express_after_helper, express_before_helper, express_in_argument):
+        with contextlib.suppress(CannotExpress):
+            if isinstance(edit, Insert | Move):
+                return express(draft, edit, current, sharing=sharing)
+    raise reason
 
 
 def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules) -> Draft:

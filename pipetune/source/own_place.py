@@ -54,6 +54,8 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
     if len(readers) != 1:
         raise CannotExpress(f"{len(readers)} operators read what stands there.")
     (reader,) = readers
+    if len(reader.inputs) != 1:  # what would be written behind the first one
+        raise CannotExpress("The call that reads it reads others, too.")
     if reader.id not in sharing.pipeline or not sharing.is_unshared(sharing.pipeline[reader.id]):
         raise CannotExpress("The call that reads it is shared too.")
     refuse_inside_library(current, reader.id)
@@ -108,6 +110,8 @@ def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, 
     if not isinstance(edit, Insert) or len(readers) != 1 or readers[0].id not in sharing.pipeline:
         raise CannotExpress("Not exactly one captured operator reads what stands there.")
     (reader,) = readers
+    if len(reader.inputs) != 1:
+        raise CannotExpress("What reads it reads others, too.")
     level = sharing.exclusive_depth(sharing.pipeline[reader.id])
     if not level or reader.id not in draft.call_stacks or reader.id in draft.moved_beside:
         raise CannotExpress("The call that reads it is no part of a helper, or was moved.")

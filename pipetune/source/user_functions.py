@@ -70,10 +70,14 @@ def _import_of(tree: SyntaxTree, name: cst.Name) -> tuple[str, int, str] | None:
 
 
 def _file_of(module: str, *, importer: str, levels: int) -> str | None:
-    """Returns the file of a module in the importing file's folder or, for an absolute import, in a folder above it."""
+    """Returns the file of a module in the importing file's folder or, for an absolute import, in a folder above it.
+
+    Or in a folder `src` there, where projects keep what they install.
+    """
     parts = module.split(".") if module else []
     above = Path(os.path.abspath(importer)).parents
-    for folder in above[levels - 1 : levels] if levels else above:
+    folders = [path for folder in above for path in (folder, folder / "src")]
+    for folder in above[levels - 1 : levels] if levels else folders:
         for path in (os.path.join(folder, *parts) + ".py", os.path.join(folder, *parts, "__init__.py")):
             if os.path.isfile(path):
                 return path
@@ -233,8 +237,10 @@ _NAME_LOOKUPS = frozenset({"attrgetter", "getattr", "methodcaller", "setattr"})
 _DECORATORS = frozenset(
     {"abstractmethod", "cache", "cached_property", "classmethod", "function", "lru_cache", "override", "property",
      "staticmethod", "wraps"}
+    | {"argument", "command", "configurable", "main", "option", "pass_context"}  # of click, Gin, Hydra and Typer
 )  # fmt: skip
-"""Decorators, by the last part of their names, that do not give the function to other code."""
+"""Decorators, by the last part of their names, that do not give the function to other code, or only to what calls it
+with what the command line says."""
 
 
 @dataclass(frozen=True)

@@ -414,6 +414,9 @@ def test_cache_above_the_memory_limit_is_proposed_as_a_file() -> None:
     described = context(words, memory_limit_bytes=1e6, fingerprint="abcd")
     rewrites, silences = proposals(RULE, described)
     assert outlines(rewrites) == ["EXACT cache(filename=pipetune-cache-abcd)>n1", *_cache("n0")]
+    looped = replace(described, built_in_loop=frozenset({"n0", "n1", "n2", "n3"}))
+    in_loop, _ = proposals(RULE, looped)
+    assert not any("pipetune-cache" in one for one in outlines(in_loop)), "the next iteration would read that file"
     in_file, in_memory = rewrites
     assert in_file.needs == frozenset({Consent.FILE_CACHE}) and in_file.predicted_bytes == 0
     assert any("remains after the run" in note for note in in_file.notes)

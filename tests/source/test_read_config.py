@@ -93,7 +93,12 @@ def test_other_operators_of_the_call_are_not_patched(tmp_path: Path) -> None:
     [
         (f"{LOAD})", f"{LOAD}).prefetch(2)"),
         (f"{LOAD}, with_info=True)[0]", ""),
+        (f"{LOAD}, with_info=True)[0]\nds = ds.map(abs)", f"{LOAD}, with_info=True)[0]\nds = ds.prefetch(2).map(abs)"),
         ("found = tfds.load('digits', split='train', with_info=True)\nds = found[0]", ""),
+        (
+            f"{LOAD.replace('ds', 'ds, info', 1)}, with_info=True)\nds = ds.map(abs)",
+            f"{LOAD.replace('ds', 'ds, info', 1)}, with_info=True)\nds = ds.prefetch(2).map(abs)",
+        ),
         ("split = ['train']\nfound = tfds.load('digits', split=split)\nds = found[0]", ""),
     ],
 )

@@ -172,6 +172,13 @@ def test_other_rewrites_of_operators_of_a_call_are_not_written_together(pipeline
     assert len(emission.not_covered) == len(edits)
 
 
+def test_a_cache_of_what_a_join_reads_second_is_not_written_behind_the_first(pipelines):
+    train, _ = pipelines(TWICE)
+    edit = Insert("n7", "cache", "a")
+    for path, (_, new) in emit(train, plan(edit)).files.items():
+        assert shape(record(Path(path), new).pipeline()) == shape(apply_edits(train, [edit])), new
+
+
 def test_what_cannot_be_written_together_has_one_reason(pipelines):
     train, _ = pipelines(TWICE)
     edits = (Insert("n2", "group_by", "a"),), (Insert("n6", "group_by", "b"),)

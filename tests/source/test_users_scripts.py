@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
+import libcst as cst
 import pytest
 
 from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, apply_edits
 from pipetune.core.functions import FunctionVariant
+from pipetune.source.draft import open_draft
 from pipetune.source.emit import emit
 from pipetune.source.shared_calls import reads_same_datasets
+from pipetune.source.source_files import read_source
+from pipetune.source.user_functions import is_library_attribute
 from tests.source.recorder import plan, record, recorded, resolved, shape, spelled_out
 
 PARALLEL = "num_parallel_calls"
@@ -360,6 +364,9 @@ SCRIPTS = [
     Script("a main function, which calls functions of the file", "def make(n):\n    return range(n).map(abs).batch(2)\n"
      "def main():\n    train(make(9))\nmain()\ndef test():\n    make(5), main()\n", CACHED_MAP,
      ("def make(n, rule=False):", "def main():", "    train(make(9, rule=True))", "main()", "    make(5), main()")),
+    Script("a main function that Hydra, click or Typer calls", "def command(**given):\n    return lambda run: run\n"
+     "@command(config=None)\ndef start(n):\n    train(range(n).map(abs).batch(2))\nstart(9)\n",
+     CACHED_MAP, ("    train(range(n).map(abs).cache().batch(2))",)),
     Script("a cache behind skipped options and a number", SKIPPED.replace("shuffle(100)",
      "take(int(n))\n        options = tf.data.Options()\n        ds = ds.with_options(options)"),
      CACHED, ("    return ds.batch(8).cache()",)),
@@ -658,3 +665,15 @@ def test_other_branches_are_unchanged_where_the_condition_was_false(tmp_path, fi
         before, after = (shape(record(path, one + call.format(*flags)).pipeline()) for one in (text, new))
         way = {"training": flags[0], "big": flags[1]}
         assert (before != after) is not (flags[2] or eval(first, {}, way)), flags
+
+
+@pytest.mark.parametrize("folder", ["", "src"])
+def test_modules_are_found_beside_the_script_and_where_projects_keep_what_they_install(tmp_path, folder):
+    module = tmp_path / folder / "package" / "data.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def make(n): return n\n")
+    (tmp_path / "train.py").write_text("from package import data\ndata.make(3)\n")
+    pipeline = recorded(tmp_path, spelled_out(f"{HEAD}ds = range(9)\ntrain(ds)\n"))[1].pipeline()
+    draft = open_draft(pipeline, read_source)
+    (attribute,) = draft.tree(str(tmp_path / "train.py")).nodes(cst.Attribute)
+    assert not is_library_attribute(draft, str(tmp_path / "train.py"), attribute)
