@@ -295,10 +295,7 @@ in a way that cannot be seen, such as on NumPy arrays."""
 
 CHANGES_VARIABLES = "it changes trainable variables"
 
-_MOST_VARIABLES, _MOST_VALUES = (
-    200,
-    1_000_000,
-)  # read at a time, the smallest first: some ten milliseconds
+_MOST_VARIABLES, _MOST_VALUES = 200, 1_000_000  # read at a time, the smallest first: some ten milliseconds
 _LONGEST_GAP = 64  # elements between two looks
 _FRAMES = 5  # of the user's code, from the innermost: an iterator may be wrapped in generators
 

@@ -303,7 +303,7 @@ class ObservedScript:
         use = self.training_use if self.loop is not None else None
         length = int(use.dataset.cardinality()) if use is not None else INFINITE
         beyond = use is not None and 0 <= length < use.readings.most
-        return self.loop_extender.restarted or beyond or (length == UNKNOWN and isinstance(error, LookupError))
+        return self.loop_extender.restarted or beyond or (length == UNKNOWN and isinstance(error, IndexError))
 
     def _note_end_of_reading(self) -> None:
         """Notes that the loop that trains would end now, and goes on only while pipetune measures."""
