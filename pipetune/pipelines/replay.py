@@ -274,7 +274,7 @@ def build_map(node: Node, function: Any, above: Any) -> Any:
     calls = node.argument("num_parallel_calls")
     if calls is None:
         return above.map(function, synchronous=node.argument("synchronous"))
-    pool = {"use_unbounded_threadpool": True} if node.argument("use_unbounded_threadpool") else {}  # newer TensorFlow has it
+    pool = {"use_unbounded_threadpool": True} if node.argument("use_unbounded_threadpool") else {}
     return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"), **pool)
 
 
