@@ -17,6 +17,7 @@ from pipetune.source.statements import (
     Statement,
     block_index,
     bound_names,
+    bound_targets,
     contains_call,
     is_dotted,
     negate,
@@ -429,8 +430,27 @@ def _refuse_read_later(draft: Draft, tree: SyntaxTree, name: str, *, behind: int
     owner = tree.around(step.small, cst.FunctionDef) or tree.module
     elsewhere = _names_in(owner) - _names_in(step.small)
     later = any(node.value == name and tree.start(node) > behind for node in elsewhere)
-    if later or _is_read_outside(draft, tree, name, step):
+    if later or _is_carried_over(tree, name, step) or _is_read_outside(draft, tree, name, step):
         raise CannotExpress(f"{name} is also read elsewhere, where its value would change.")
+
+
+def _is_carried_over(tree: SyntaxTree, name: str, step: Statement) -> bool:
+    """Whether an iteration of a loop around a statement begins with the value that a variable had in the one before."""
+    for loop in tree.ancestors(step.small):
+        if isinstance(loop, cst.FunctionDef):
+            return False
+        if not isinstance(loop, cst.For | cst.While):
+            continue
+        targets = [one for target in bound_targets(loop.body) for one in nodes_within(target, cst.Name)]
+        bound = sorted((one for one in targets if one.value == name), key=tree.start)
+        line = tree.around(bound[0], cst.SimpleStatementLine) if bound else None
+        header = isinstance(loop, cst.For) and name in variable_names(loop.target)
+        if line is None or header:
+            continue
+        reads = (one for one in _names_in(loop.body) - set(bound) if one.value == name)
+        if any(tree.start(one) < tree.end(line) for one in reads):
+            return True
+    return False
 
 
 def _is_read_outside(draft: Draft, tree: SyntaxTree, name: str, step: Statement) -> bool:

@@ -316,6 +316,8 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
     ("a lambda that parses for two maps", "a lambda that others use too", on_batches(variant=FunctionVariant.PARSING),
      "import functools\nparse = functools.partial(lambda e, f: tf.io.parse_single_example(e, f), f={})\n"
      "other = range(2).map(parse)\nds = range(3).map(parse).batch(2)"),
+    ("a value that a loop carries over", "every is also read elsewhere", [Move("map", "batch")],
+     "every = range(3)\nfor _ in (1,):\n    every = every.map(abs)\n    ds = every.batch(2)"),
     ("an operator that is not there", "n7", [Remove("n7")], "ds = range(3)"),
     ("a source taken out", "inputs", [Remove("range")], "ds = range(3)"),
     ("an argument that assigns", "assigns", [Remove("shuffle")], "ds = range(3).shuffle(n := 9)\nprint = n"),
