@@ -106,8 +106,8 @@ def analyze_words(session: Session, *, as_before: bool = False) -> tuple[str, ..
     given, usual = session.command.options, Settings()
     words = ["pipetune", "analyze"]
     if as_before:
-        words += [*["--budget", f"{given.budget_seconds:g}"] * (given.budget_seconds != usual.budget_seconds)]
-        words += [*["--quick"] * given.quick, *["--no-trials"] * (not given.trials)]
+        words += ["--budget", f"{given.budget_seconds:g}"] * (given.budget_seconds != usual.budget_seconds)
+        words += ["--quick"] * given.quick + ["--no-trials"] * (not given.trials)
     words += ["--force"] * given.force
     for name in ("workers", "parameter_servers", "steps", "memory_limit_bytes", "distribute", "dataset", "device"):
         value = getattr(given, name)

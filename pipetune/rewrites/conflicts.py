@@ -45,8 +45,8 @@ from pipetune.rewrites.rule import (
     errors_are_ignored,
     keeps_order,
     positional_operator_after,
-    requests_parallelism,
     runs_ahead,
+    runs_in_parallel,
     runs_python,
     tensorflow_parallelizes,
 )
@@ -137,8 +137,7 @@ def _overtaking_conflict(context: RuleContext, edited: Pipeline) -> str:
 
 
 def _may_overtake(node: Node, context: RuleContext) -> bool:
-    parallel = requests_parallelism(node) or tensorflow_parallelizes(node, context)
-    return parallel and not keeps_order(node, context)
+    return runs_in_parallel(node, context) and not keeps_order(node, context)
 
 
 def _fusion_conflict(context: RuleContext, edited: Pipeline, consents: frozenset[Consent]) -> str:

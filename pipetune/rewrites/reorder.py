@@ -23,9 +23,8 @@ from pipetune.rewrites.rule import (
     errors_are_ignored,
     is_unknown,
     keeps_order,
-    requests_parallelism,
+    runs_in_parallel,
     runs_python,
-    tensorflow_parallelizes,
     upstream_chain,
 )
 
@@ -318,7 +317,7 @@ def _read_ahead(node: Node, context: RuleContext) -> int:
     if node.op == "prefetch":
         size = node.argument("buffer_size")
         return ASSUMED_AUTOTUNE_ELEMENTS if size == AUTOTUNE or not isinstance(size, int) else size
-    if node.op != "map" or not (requests_parallelism(node) or tensorflow_parallelizes(node, context)):
+    if node.op != "map" or not runs_in_parallel(node, context):
         return 0
     calls = node.argument("num_parallel_calls")
     return calls if isinstance(calls, int) and calls != AUTOTUNE else context.cores

@@ -216,6 +216,11 @@ def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
     return is_stateless(node) and autotuned and runs_pass(options, "map_parallelization")
 
 
+def runs_in_parallel(node: Node, context: RuleContext) -> bool:
+    """Whether several calls of the operator run at once: as the script requests it, or by TensorFlow's own passes."""
+    return requests_parallelism(node) or tensorflow_parallelizes(node, context)
+
+
 def parallel_safety(node: Node, context: RuleContext) -> Safety:
     """Returns the safety class of changing only the parallelism of `node`.
 

@@ -123,17 +123,16 @@ def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int
 def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> Trial:
     """A trial with the ratios of `tried`, undecided if it can run, and why there are none or too few."""
     arm, base, why = Arm(tried, state.unit), Arm(state.before, state.unit), ""
-    outcome = Outcome.UNDECIDED
     try:
         state.meter.check(tried)
         take = with_meter(state.meter, Part.INFORMATION)
         if race([arm], base, take=take, draw=state.draw, rounds=pairs) and arm.rounds < fewest:
             why = "the time ended before it was measured"
     except RunFailed as problem:
-        outcome, why = outcome_of(problem), str(problem)
+        arm.end(outcome_of(problem), str(problem))
     ratios, why = arm.ratios(base), why or arm.failure
     gain = ratio_interval(ratios) if not why and len(ratios) >= 2 else None
-    return Trial(tried, arm.outcome or outcome, why, gain=gain, unit=state.unit, ratios=ratios)
+    return Trial(tried, arm.outcome or Outcome.UNDECIDED, why, gain=gain, unit=state.unit, ratios=ratios)
 
 
 def _is_late(tried: Plan, state: SearchState) -> bool:

@@ -416,13 +416,12 @@ def _write_beside_shared_call(
 
 
 def _write_elsewhere(
-    draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules, reason: CannotExpress
+    draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules, reason: CannotExpress
 ) -> Draft:
-    """Returns the draft with an insertion or a move written at another place; raises `reason` if there is none."""
+    """Returns the draft with the edit written at another place; raises `reason` if there is none."""
     for express in (express_before_consumer, express_after_helper, express_before_helper, express_in_argument):
         with contextlib.suppress(CannotExpress):
-            if isinstance(edit, Insert | Move):
-                return express(draft, edit, current, sharing=sharing)
+            return express(draft, edit, current, sharing=sharing)
     raise reason
 
 
