@@ -10,6 +10,7 @@ import json
 import math
 import statistics
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -179,6 +180,9 @@ class Judgement:
     median_seconds: float | None  # from the first training step to the patch
     p95_seconds: float | None
     unjudged: int = 0  # further cases, not known to be right or wrong
+    gain_over_expert: float | None = None
+    """Gains of the patches over those of the experts' scripts: the geometric mean over the judged cases in which something
+    can be gained, with 1 where no patch is shipped."""
 
 
 def is_right(
@@ -230,7 +234,16 @@ def _judgement(decisions: Sequence[Decision]) -> Judgement:
         median_seconds=statistics.median(seconds) if seconds else None,
         p95_seconds=seconds[math.ceil(0.95 * len(seconds)) - 1] if seconds else None,
         unjudged=len(decisions) - len(judged),
+        gain_over_expert=_gain_over_expert(decisions),
     )
+
+
+def _gain_over_expert(decisions: Iterable[Decision]) -> float | None:
+    by_case = defaultdict[str, list[float]](list)
+    for one in decisions:
+        if one.right is not None and one.wanted not in NOTHING and one.wanted_gain is not None:
+            by_case[one.name].append((one.gain or 1.0) / one.wanted_gain)
+    return statistics.geometric_mean(map(statistics.geometric_mean, by_case.values())) if by_case else None
 
 
 def load_cases(path: Path = CASES) -> dict[str, Case]:

@@ -26,9 +26,10 @@ def line_of(decision: Decision) -> str:
 def _print_all(decisions: Decisions, _path: Path) -> None:
     for neighbours, counts in judgements(decisions.cases).items():
         seconds = "" if counts.median_seconds is None else f", a patch after {counts.median_seconds:.0f} s (median)"
+        expert = "" if counts.gain_over_expert is None else f", {counts.gain_over_expert:.2f} times the expert's gain"
         print(
             f"beside {neighbours}: {counts.right} of {counts.cases} right, {counts.unjudged} not judged, "
-            f"{counts.harmful} harmful{seconds}"
+            f"{counts.harmful} harmful{seconds}{expert}"
         )
 
 

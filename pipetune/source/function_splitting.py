@@ -35,6 +35,7 @@ from pipetune.source.user_functions import (
     method_of_attribute,
     neighboring_files,
     text_of,
+    trees_mentioning,
 )
 
 
@@ -448,4 +449,5 @@ def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.Fun
         uses += [one.attr for one in tree.nodes(cst.Attribute) if one.attr.value == name]
     if len(uses) > 1 or re.search(rf"""["']{name}["']""", tree.code.decode()):
         return True
-    return any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in neighboring_files(file))
+    near = any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in neighboring_files(file))
+    return near or any(True for _ in trees_mentioning(draft, file, name))

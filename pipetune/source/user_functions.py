@@ -284,7 +284,7 @@ def _uses_of_name(draft: Draft, file: str, node: cst.FunctionDef | cst.ClassDef)
     else:  # also a name that is bound more than once
         nodes += [one for one in variables if any(bound.node is node for bound in tree.assignments(one))]
     found = [use_at(tree, file, one) for one in nodes if one is not node.name and not _is_type_use(tree, one)]
-    for other, tree in _trees_mentioning(draft, file, name):
+    for other, tree in trees_mentioning(draft, file, name):
         nodes = [*_attributes(draft, tree, other, node), *_lookup_strings(tree, name)]
         nodes += _imported_names(tree, name) if owner is None else []
         targets = bound_targets(tree.module)
@@ -294,7 +294,7 @@ def _uses_of_name(draft: Draft, file: str, node: cst.FunctionDef | cst.ClassDef)
 
 def is_read_by_others(draft: Draft, file: str, name: str) -> bool:
     """Whether another of the user's files may read a variable of this file."""
-    for other, tree in _trees_mentioning(draft, file, name):
+    for other, tree in trees_mentioning(draft, file, name):
         attributes = [one for one in tree.nodes(cst.Attribute) if one.attr.value == name]
         if any(_imported_names(tree, name)) or not all(is_library_attribute(draft, other, one) for one in attributes):
             return True
@@ -363,7 +363,7 @@ def _lookup_strings(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
 
 def is_set_elsewhere(draft: Draft, file: str, name: str) -> bool:
     """Whether a variable of a file may be set as an attribute of the module, or be looked up by its name."""
-    for tree in (draft.tree(file), *(other for _, other in _trees_mentioning(draft, file, name))):
+    for tree in (draft.tree(file), *(other for _, other in trees_mentioning(draft, file, name))):
         attributes = (one for target in bound_targets(tree.module) for one in nodes_within(target, cst.Attribute))
         if any(one.attr.value == name for one in attributes) or any(_lookup_strings(tree, name)):
             return True
@@ -394,7 +394,7 @@ def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterato
                 yield use_at(tree, file, call)
 
 
-def _trees_mentioning(draft: Draft, file: str, name: str) -> Iterator[tuple[str, SyntaxTree]]:
+def trees_mentioning(draft: Draft, file: str, name: str) -> Iterator[tuple[str, SyntaxTree]]:
     """Yields the user's other files that may name a function or variable of `file`, if they can be parsed.
 
     They have its name, its module's and an import; among those near a caller, only files that import the module count.

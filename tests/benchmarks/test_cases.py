@@ -83,10 +83,19 @@ def decision(seed: int, neighbours: int = 0, **values: object) -> Decision:
 def test_summary_counts_by_neighbours() -> None:
     quiet = [decision(seed) for seed in range(1, 21)]
     quiet += [decision(30, right=False, harmful=True), decision(31, right=None, harmful=None, seconds_to_patch=None)]
+    quiet[:2] = [replace(quiet[0], gain=4.0, wanted_gain=2.0), replace(quiet[1], gain=None, wanted_gain=2.0)]
     beside = [decision(1, 2, right=False, answer=NOTHING[0], seconds_to_patch=None)]
     assert decisions.judgements([*beside, *quiet]) == {
         # 21 patches: the middle one after 11 s; 95 % of them, 20, within 20 s
-        "0": Judgement(right=20, cases=21, harmful=1, median_seconds=11.0, p95_seconds=20.0, unjudged=1),
+        "0": Judgement(
+            right=20,
+            cases=21,
+            harmful=1,
+            median_seconds=11.0,
+            p95_seconds=20.0,
+            unjudged=1,
+            gain_over_expert=pytest.approx(1.0),
+        ),
         "2": Judgement(right=0, cases=1, harmful=0, median_seconds=None, p95_seconds=None),
     }
 

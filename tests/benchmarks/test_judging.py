@@ -59,7 +59,8 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path, monkeypat
     assert len(data["cases"]) == 3 and data["machine"]["processor"] == "An Invented Processor"
     # No gain is fixed, so that a patch of `a` cannot be judged; for `b` any patch is wrong.
     counts = {"right": 0, "cases": 1, "harmful": 0, "unjudged": 2}
-    assert data["summary"] == {"0": {**counts, "median_seconds": 44.0, "p95_seconds": 44.0}}
+    seconds = {"median_seconds": 44.0, "p95_seconds": 44.0}
+    assert data["summary"] == {"0": {**counts, **seconds, "gain_over_expert": None}}
 
     # Earlier decisions are judged as soon as what can be gained is fixed.
     cases.save_gains(cases.Gains("an invented machine", {"a": PossibleGain((1.5,) * cases.FIXED_PAIRS, True, "abc")}))

@@ -3,10 +3,13 @@
 # ruff: noqa: E501 (the cases are source text, as it appears in a file)
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import FunctionSplit, SplitPosition
+from pipetune.core.pipeline import SourceLocation
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import record, recorded, shape
 
@@ -43,9 +46,13 @@ GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
 ]  # fmt: skip
 
 
-def emitted(tmp_path, text: str, **cut: object) -> tuple[str, Emission]:
+def emitted(tmp_path, text: str, *, caller: str = "", **cut: object) -> tuple[str, Emission]:
     path, recorder = recorded(tmp_path, text)
     pipeline = recorder.pipeline()
+    if caller:
+        called = SourceLocation(caller, 1, 0, 1, 6, "load")
+        nodes = (replace(one, calls=(*one.calls, called)) for one in pipeline)
+        pipeline = replace(pipeline, nodes=tuple(nodes))
     node = next(one for one in pipeline if one.op == "map")
     given = {"statement": 1, "handed": 1, "components": 1, **cut}
     split = SplitFunction(node.id, FunctionSplit(SplitPosition.BEFORE_DRAWS, position=3, head="h", tail="t", **given))
@@ -213,6 +220,16 @@ def test_function_that_another_file_may_import_is_kept(tmp_path, other):
     (tmp_path / other).parent.mkdir(exist_ok=True)
     (tmp_path / other).write_text("from sample import augment\n")
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
+    assert emission.not_covered == ()
+    assert new == HEAD + GOLDEN[0][1] + "\n\n" + GOLDEN[0][2] + CUT_TAIL
+
+
+def test_function_that_a_file_beside_the_caller_imports_is_kept(tmp_path):
+    (tmp_path / "train.py").write_text("from data.sample import load\nload()\n")
+    (tmp_path / "evaluate.py").write_text("from data.sample import augment\n")
+    (tmp_path / "data").mkdir()
+    text = HEAD + GOLDEN[0][1] + TAIL
+    new, emission = emitted(tmp_path / "data", text, caller=str(tmp_path / "train.py"))
     assert emission.not_covered == ()
     assert new == HEAD + GOLDEN[0][1] + "\n\n" + GOLDEN[0][2] + CUT_TAIL
 
