@@ -76,6 +76,21 @@ def digest_of(path: str) -> str:
     return _digest(Path(path).read_bytes())
 
 
+def patched_texts(patch: PatchResult) -> dict[str, str]:
+    """Returns the text of every file that a patch changes, as it was captured, with the patch applied.
+
+    Raises:
+        PipetuneError: the patch does not contain these texts, or does not apply to them.
+    """
+    found: dict[str, str] = {}
+    for path, part in _parts(patch):
+        new = part.apply(patch.texts.get(path, ""))
+        if new is None:
+            raise PipetuneError(f"The patch of this session does not apply to {path} as it was captured.")
+        found[path] = new
+    return found
+
+
 def check_patch(patch: PatchResult) -> PatchStatus:
     """Returns whether the patch is applied to the files, not applied, or does not fit them any more."""
     found = _file_states(patch)
@@ -235,15 +250,25 @@ def _drop_reverted(record: list[list[_AppliedFile]], folder: Path) -> list[list[
 
 
 def _file_states(patch: PatchResult) -> list[_FileState]:
+    return [_file_state(path, part, patch) for path, part in _parts(patch)]
+
+
+def _parts(patch: PatchResult) -> list[tuple[str, FilePatch]]:
+    """Returns what a patch changes in each file, by its path.
+
+    Raises:
+        PipetuneError: the files of the session are others than those of its diff.
+    """
     parts = read_patch(patch.diff)
     if len(parts) != len(patch.files):
         raise PipetuneError(f"The session lists {len(patch.files)} files, but its patch changes {len(parts)}.")
-    return [_file_state(path, part, patch) for path, part in zip(patch.files, parts, strict=True)]
+    for path, part in zip(patch.files, parts, strict=True):
+        if not Path(path).as_posix().endswith(part.path):
+            raise PipetuneError(f"The patch changes {part.path}, but the session lists {path}.")
+    return list(zip(patch.files, parts, strict=True))
 
 
 def _file_state(path: str, part: FilePatch, patch: PatchResult) -> _FileState:
-    if not Path(path).as_posix().endswith(part.path):
-        raise PipetuneError(f"The patch changes {part.path}, but the session lists {path}.")
     digest = patch.digests.get(path, "")
     try:
         now = Path(path).read_bytes()

@@ -248,18 +248,6 @@ def inherited_by(session: Session, validation: DatasetResult) -> Plan:
     return Plan(validation.pipeline.name, tuple(one for one in translated if one is not None))
 
 
-def patched_texts(session: Session) -> dict[str, str]:
-    """Returns the text of every patched file: as it is now, with the saved session's patch applied."""
-    validation = session.validation
-    if validation is None or validation.plan is None or validation.patch is None:
-        emission = emission_of(session)
-    else:
-        own = validation.patch.covered_part(validation.plan)
-        inherited = tuple(one for one in validation.plan.rewrites if one.key not in validation.patch.covered)
-        emission = emission_for_validation(session, validation, own, Plan(own.name, inherited))
-    return {path: new for path, (_, new) in emission.files.items()}
-
-
 _FEWEST_PAIRS, _PAIRS = 3, 5  # of windows without and with the plan, by judgement: fewer widen the interval
 _WINDOW_SECONDS, _WARMUP_SECONDS = 0.25, 0.1
 _NOT_SLOWER = 0.95  # the lowest lower bound of the speed ratio that counts as not slower

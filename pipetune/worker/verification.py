@@ -29,7 +29,8 @@ from pipetune.measure.lockstep import VerifiedScript, operators_of
 from pipetune.model.memory import added_bytes
 from pipetune.model.segments import added_caches
 from pipetune.pipelines.live import LivePipeline
-from pipetune.stages.emission import expected_digests, make_patch, patch_for_validation_alone, patched_texts
+from pipetune.source.patch_application import patched_texts
+from pipetune.stages.emission import expected_digests, make_patch, patch_for_validation_alone
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study
@@ -59,12 +60,13 @@ def verify(job: Job, writer: MessageWriter) -> int:
         PipetuneError: the session holds no patch.
     """
     session = session_file.load(job.session)
-    if session.patch_to_verify is None or session.main_dataset is None:
+    patch = session.patch_to_verify
+    if patch is None or session.main_dataset is None:
         raise PipetuneError("The session contains no patch.")
     if job.patched:
         # Next to the session: the folder is removed with it, whatever happens to this process.
         folder = tempfile.mkdtemp(dir=Path(job.session).parent)
-        job = replace(job, overlay=with_file_caches_in(folder, patched_texts(session), session.plan or Plan("")))
+        job = replace(job, overlay=with_file_caches_in(folder, patched_texts(patch), session.plan or Plan("")))
     if job.lockstep_role is not None and not job.lockstep_role.is_chief:
         return lockstep.run_as_agent(job, writer)
     with contextlib.closing(RequestLink(job.request_descriptor)) as link:

@@ -20,6 +20,7 @@ from pipetune.source.patch_application import (
     check_applied,
     check_patch,
     digest_of,
+    patched_texts,
     revert_applied,
     revert_patch,
 )
@@ -88,6 +89,15 @@ def test_apply_check_revert(project):
     assert list(project.folder.iterdir()) == [] and project.leftovers() == []
     with pytest.raises(PipetuneError, match="No patch is applied"):
         revert_applied(project.folder)
+
+
+def test_what_is_verified_is_what_the_diff_makes_of_the_captured_texts(project):
+    for name in TEXTS:
+        (project.root / name).write_bytes(b"edited = True\n")
+    wanted = {str(project.root / name): decode_source(new) for name, (_, new) in sorted(TEXTS.items())}
+    assert patched_texts(project.patch) == wanted
+    with pytest.raises(PipetuneError, match="does not apply to"):
+        patched_texts(replace(project.patch, texts={}))
 
 
 def test_file_mode_and_symlinks_are_kept(project):

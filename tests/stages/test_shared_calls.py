@@ -25,9 +25,10 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from pipetune.pipelines.live import siblings
+from pipetune.source.patch_application import patched_texts
 from pipetune.stages import emission
 from pipetune.stages.confirmation import keep_candidate
-from pipetune.stages.emission import SharedCallTrials, make_patch, patched_texts
+from pipetune.stages.emission import SharedCallTrials, make_patch
 from tests.stages.studies import executed, recorded, study_of
 
 Function = Callable[[Any], Any]
@@ -245,7 +246,7 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     (note,) = (note for note in journal.session.notes if note.startswith("vectorize-map"))
     assert "the call is shared with check, where the same change yields the same data" in note
     assert "makes its input 1.80 times as fast (1.60 to 2.00, 5 pairs): both are changed." in note
-    ((_, new),) = patched_texts(journal.session).items()
+    ((_, new),) = patched_texts(patch).items()
     assert "    return ds.batch(64).map(lambda x: x * 2.0 + 1.0)\n" in new
     assert "+    return ds.batch(64).map(" in patch.diff
     original, after = executed(path, SCRIPT), executed(path, new)  # datasets that were read once reshuffle
@@ -291,5 +292,5 @@ def test_preview_of_what_a_helper_has_made_for_training_changes_with_it(
         study.runner.close()
     assert bool(patch.covered) is changed, patch.not_covered
     if changed:
-        ((_, new),) = patched_texts(study.journal.update(patch=patch)).items()
+        ((_, new),) = patched_texts(patch).items()
         assert "prepare(4096, cache=True), prepare(1024), prepare(512)" in new
