@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,35 +20,47 @@ _SEED = 1
 
 
 @contextlib.contextmanager
-def repeatable(*, until: Callable[[], bool]) -> Iterator[None]:
+def repeatable(*, until: Callable[[], bool], began: float = 0.0) -> Iterator[None]:
     """Context manager: while open, draws without a seed and lists of files are the same in every process.
 
     A script that shuffles its files would else build other data in each process, and the patched script could not be
     compared with the plan. TensorFlow gets no global seed, which would decide which rewrites are legal: datasets and
-    functions draw as before.
+    functions draw as before. A script that draws the name of its folder finds it made by an earlier process, and makes
+    it again there.
 
     Args:
-        until: says whether to leave TensorFlow's eager draws to chance again, as where training begins.
+        until: says whether training has begun: TensorFlow's eager draws are left to chance then, and no folder is made
+            again.
+        began: when the analysis began, in seconds since the epoch. Processes of another one draw other numbers.
     """
-    random.seed(_SEED)
-    np.random.seed(_SEED)
+    drawn = int(began) or _SEED
+    random.seed(drawn)
+    np.random.seed(drawn)
     new_generator, generators = np.random.default_rng, itertools.count()
-    glob = tf.io.gfile.glob
+    glob, make_folder = tf.io.gfile.glob, os.mkdir
 
     @functools.wraps(new_generator)
     def seeded(seed: Any = None) -> Any:
-        return new_generator([_SEED, next(generators)] if seed is None else seed)
+        return new_generator([drawn, next(generators)] if seed is None else seed)
 
     @functools.wraps(glob)
     def in_order(pattern: Any) -> list[str]:
         return sorted(glob(pattern))  # several threads search the folders of a pattern, in another order each time
 
-    np.random.default_rng, tf.io.gfile.glob = seeded, in_order
+    @functools.wraps(make_folder)
+    def make_folder_again(path: Any, *args: Any, **more: Any) -> None:
+        try:
+            make_folder(path, *args, **more)
+        except FileExistsError:
+            if until() or not began or more or not os.path.isdir(path) or os.stat(path).st_ctime < began:
+                raise
+
+    np.random.default_rng, tf.io.gfile.glob, os.mkdir = seeded, in_order, make_folder_again
     try:
-        with tensorflow_private.seeded_eager_draws(_SEED, until=until):
+        with tensorflow_private.seeded_eager_draws(drawn, until=until):
             yield
     finally:
-        np.random.default_rng, tf.io.gfile.glob = new_generator, glob
+        np.random.default_rng, tf.io.gfile.glob, os.mkdir = new_generator, glob, make_folder
 
 
 def with_seeds(dataset: Any) -> Any:

@@ -48,6 +48,7 @@ class Job:
     arguments: tuple[str, ...] = ()  # of the script
     directory: str = ""  # working directory of the script
     out: str = ""  # folder for results
+    began: float = 0.0  # when the analysis began, in seconds since the epoch; 0: unknown
     undo: str = ""  # folder for undo journals of the script's files; "": none, so no training loop is measured
     session: str = ""  # path of session.json: with the patch to verify, or left by a worker that died
     resumed: str = ""  # "analyze": path of the session.json whose race goes on; "": a new analysis

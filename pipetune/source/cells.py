@@ -12,7 +12,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipetune.core.edits import Plan, needs_comparison
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import PatchResult, Session
 from pipetune.source.emit import emit
-from pipetune.source.source_files import read_source
+from pipetune.source.source_files import neighboring_files, read_source
 from pipetune.source.unified_diffs import file_diff
 
 
@@ -81,12 +81,16 @@ class Cells:
 
     def _patch(self, pipeline: Pipeline, plan: Plan, others: Sequence[Pipeline]) -> PatchResult:
         """Writes a plan into the text of cells."""
-        emission = emit(pipeline, plan, read=self._read, other_pipelines=others)
+        emission = emit(pipeline, plan, read=self._read, near=self._near, other_pipelines=others)
         covered = [one for one in plan.rewrites if one.key in emission.covered]
         if len(covered) < len(plan.rewrites) and needs_comparison(edit for one in covered for edit in one.edits):
             emission = emission.rejected(covered, _PART)
         diff = "".join(self._diff(path, old, new) for path, (old, new) in emission.files.items())
         return PatchResult(diff, covered=emission.covered, not_covered=emission.not_covered, of_cells=True)
+
+    def _near(self, file: str) -> Iterable[str]:
+        """Returns the other cells: what one defines, all may use."""
+        return [one for one in self._names if one != file] if file in self else neighboring_files(file)
 
     def _read(self, file: str) -> str:
         return "".join(linecache.getlines(file)) if file in self else read_source(file)

@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline, SourceLocation, Value
-from pipetune.source.source_files import BYTE_ORDER_MARK, line_starts, read_source
+from pipetune.source.source_files import BYTE_ORDER_MARK, line_starts, neighboring_files, read_source
 from pipetune.source.syntax_tree import SyntaxTree, parse
 
 _STATEMENTS: tuple[type[cst.CSTNode], ...] = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
@@ -124,6 +124,8 @@ class Draft:
     """Calls that built other pipelines, as captured, and where they are now: -1 if a change removed them."""
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
+    near: Callable[[str], Iterable[str]] = field(default=neighboring_files, compare=False)
+    """The other files that may use what a file defines, apart from those that import its module from elsewhere."""
 
     def code(self, file: str) -> bytes:
         """Returns the current text of a file, whether or not it builds the pipeline.
@@ -246,10 +248,12 @@ def _shift(end: int, splices: Iterable[Splice]) -> int | None:
     return moved
 
 
-def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
+def open_draft(
+    pipeline: Pipeline, read: Callable[[str], str], near: Callable[[str], Iterable[str]] = neighboring_files
+) -> Draft:
     """Returns the draft, before any edit, of the files that build a pipeline; `read` returns a file by its path."""
     codes: dict[str, bytes] = {}
-    draft = Draft(codes, {}, read=read)
+    draft = Draft(codes, {}, read=read, near=near)
     sites: dict[str, CallSite] = {}
     captured: dict[str, tuple[SyntaxTree, cst.Call]] = {}
     problems: dict[str, str] = {}

@@ -78,7 +78,7 @@ from pipetune.source.shared_calls import (
     refuse_partial_change,
 )
 from pipetune.source.skipped_code import may_draw_in_another_run
-from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
+from pipetune.source.source_files import BYTE_ORDER_MARK, neighboring_files, read_source
 from pipetune.source.statements import conjunction, statement_of
 from pipetune.source.version_merging import merge_versions, path_of, refuse_changes_beyond
 
@@ -104,6 +104,7 @@ def emit(
     plan: Plan,
     *,
     read: Callable[[str], str] = read_source,
+    near: Callable[[str], Iterable[str]] = neighboring_files,
     other_pipelines: Sequence[Pipeline] = (),
     may_share: Callable[[Rewrite], bool] | None = None,
     switches: Mapping[str, str] | None = None,
@@ -115,6 +116,7 @@ def emit(
 
     Args:
         read: returns the text of a file by its path, with its newlines unchanged; raises OSError.
+        near: returns the paths of the other files that may use what a file defines.
         other_pipelines: the other pipelines of the run; a call that built operators of theirs, too, is shared.
         may_share: whether a rewrite that cannot be written where it affects this dataset only may change every dataset
             that a shared call builds. If None, such calls only get prefetching and parallelism.
@@ -122,7 +124,7 @@ def emit(
         validated_in: the file in which `fit` gets the dataset as `validation_data`; empty if none does.
     """
     original = functools.cache(read)
-    untouched = open_draft(pipeline, original)
+    untouched = open_draft(pipeline, original, near)
     draft = tracking(untouched, [pipeline, *other_pipelines])
     callers = Callers(untouched, [pipeline, *other_pipelines])
     sharing = SharingRules(
@@ -156,6 +158,7 @@ def emit(
             pipeline,
             others,
             read=read,
+            near=near,
             other_pipelines=other_pipelines,
             may_share=may_share,
             switches=switches,

@@ -33,7 +33,6 @@ from pipetune.source.user_functions import (
     definition_of,
     has_other_definition,
     method_of_attribute,
-    neighboring_files,
     text_of,
     trees_mentioning,
 )
@@ -344,7 +343,7 @@ def _may_be_overridden(draft: Draft, file: str, method: cst.FunctionDef) -> bool
     owner = class_of_method(draft.tree(file), method)
     assert owner is not None
     derived = re.compile(rf"\bclass\s+\w+\s*\([^)]*\b{owner.name.value}\b")
-    texts = (text_of(draft, path) for path in (file, *neighboring_files(file)))
+    texts = (text_of(draft, path) for path in (file, *draft.near(file)))
     return has_other_definition(draft, file, method) and any(map(derived.search, texts))
 
 
@@ -449,5 +448,5 @@ def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.Fun
         uses += [one.attr for one in tree.nodes(cst.Attribute) if one.attr.value == name]
     if len(uses) > 1 or re.search(rf"""["']{name}["']""", tree.code.decode()):
         return True
-    near = any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in neighboring_files(file))
+    near = any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in draft.near(file))
     return near or any(True for _ in trees_mentioning(draft, file, name))

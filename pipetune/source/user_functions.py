@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import libcst as cst
@@ -230,9 +229,6 @@ def functions_referenced(draft: Draft, function: UserFunction, known: Sequence[U
     return found
 
 
-_MAX_ENTRIES = 20_000  # directory entries: a folder with more holds data, not source
-_MAX_FULL_FOLDERS = 20  # times as many entries are searched: about a second
-_SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist"})
 _NAME_LOOKUPS = frozenset({"attrgetter", "getattr", "methodcaller", "setattr"})
 _DECORATORS = frozenset(
     {"abstractmethod", "cache", "cached_property", "classmethod", "function", "lru_cache", "override", "property",
@@ -403,10 +399,10 @@ def trees_mentioning(draft: Draft, file: str, name: str) -> Iterator[tuple[str, 
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
     imported = re.compile(rf"^[ \t]*(from|import)\b.*\b{re.escape(module)}\b", re.MULTILINE)
-    near = dict.fromkeys(neighboring_files(file))
+    near = dict.fromkeys(draft.near(file))
     folders = {os.path.dirname(os.path.abspath(caller)): caller for caller in draft.codes}
     folders.pop(os.path.dirname(os.path.abspath(file)), None)  # it was searched
-    around = (*draft.codes, *(path for caller in folders.values() for path in neighboring_files(caller)))
+    around = (*draft.codes, *(path for caller in folders.values() for path in draft.near(caller)))
     found = {path: text for path in near if "import" in (text := text_of(draft, path))}
     for path in dict.fromkeys(around):
         if path not in near and path != file and imported.search(text := text_of(draft, path)):
@@ -422,29 +418,7 @@ def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> 
     name = function.name.value
     word = re.compile(rf"\bdef {re.escape(name)}\b")
     several = len(_functions_named(name, draft.tree(file).nodes(cst.FunctionDef))) > 1
-    return several or any(word.search(text_of(draft, path)) for path in neighboring_files(file))
-
-
-def neighboring_files(file: str) -> Iterator[str]:
-    """Yields the other Python files of the folder, of its subfolders, and of the packages it belongs to."""
-    own, folder = os.path.abspath(file), os.path.dirname(os.path.abspath(file))
-    while os.path.isfile(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
-        folder = os.path.dirname(folder)
-    waiting, seen = [folder], 0
-    while waiting and seen <= _MAX_FULL_FOLDERS * _MAX_ENTRIES:
-        above = waiting.pop(0)
-        try:
-            with os.scandir(above) as listing:
-                entries = sorted(islice(listing, _MAX_ENTRIES + 1), key=lambda one: one.name)
-        except OSError:
-            continue
-        seen += len(entries)
-        for entry in entries if len(entries) <= _MAX_ENTRIES else ():
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
-                    waiting.append(entry.path)
-            elif entry.name.endswith(".py") and entry.path != own:
-                yield entry.path
+    return several or any(word.search(text_of(draft, path)) for path in draft.near(file))
 
 
 def text_of(draft: Draft, path: str) -> str:

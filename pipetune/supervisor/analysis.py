@@ -91,7 +91,7 @@ class _Run:
         self._request, self._screen, self._interrupts = request, screen, interrupts
         self._tasks, self._notes = tasks, notes
         self._private = private / session_file.SESSION_FILE  # never redacted; deleted at the end
-        self._started = time.monotonic()
+        self._started, self._began = time.monotonic(), time.time()
         self._session = Session(version=VERSION, command=self._command)
         self._files = UserFiles(screen, request.results.folder)
         self._time_left = TimeLeft(request.settings.budget_seconds)
@@ -274,7 +274,8 @@ class _Run:
         return local_workers(job, workers=workers, logs=logs, command=command)
 
     def _job(self, mode: Mode) -> Job:
-        return replace(make_job(self._request, mode), command=self._command, verified_separately=self._can_verify)
+        job = make_job(self._request, mode)
+        return replace(job, command=self._command, verified_separately=self._can_verify, began=self._began)
 
     @functools.cached_property
     def _command(self) -> Command:

@@ -70,7 +70,7 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
         if journal is not None:
             journal.confirm_training(journal.begin_generation())
         protection.disable_saving(lambda _name: None)
-        with repeatable(until=lambda: True):  # nothing says here where training begins
+        with repeatable(until=lambda: True, began=job.began):  # nothing says here where training begins
             reached_its_end = script.run_to_end(job, writer)
     if reached_its_end:
         hint = (

@@ -112,7 +112,7 @@ class ObservedRun:
         """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
         try:
             self._script.loop_extender.install()
-            with repeatability.repeatable(until=lambda: self._script.training_begun):
+            with repeatability.repeatable(until=lambda: self._script.training_begun, began=self._job.began):
                 script.run(
                     self._job,
                     loops.compile_with_extended_loops,

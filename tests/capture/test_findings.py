@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +261,29 @@ def test_draws_without_seeds_are_the_same_in_every_process() -> None:
             drawn += [random.random(), np.random.randint(1_000_000), tf.random.shuffle(tf.range(99)).numpy().tolist()]
         draws.append(drawn)
     assert draws[0] == draws[1] and np.random.default_rng is original
+
+
+def test_a_folder_named_at_random_is_made_again_by_the_processes_of_one_analysis(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    names, begun, began = [], False, time.time() + 0.1
+    time.sleep(0.2)
+    for when in (began, began, began + 1000):
+        with repeatable(until=lambda: begun, began=when):
+            names.append(tmp_path / f"run-{random.randint(0, 10**9)}")
+            (names[-1] / "logs").mkdir(parents=True)
+            os.makedirs(names[-1] / "logs" / "more", exist_ok=True)
+            with pytest.raises(FileExistsError):
+                before.mkdir()
+            (tmp_path / "file").touch()
+            with pytest.raises(FileExistsError):
+                os.mkdir(tmp_path / "file")
+    assert names[0] == names[1] != names[2]
+    begun = True
+    with repeatable(until=lambda: begun, began=began), pytest.raises(FileExistsError):
+        names[0].mkdir()
+    with repeatable(until=lambda: False), pytest.raises(FileExistsError):
+        names[0].mkdir()
 
 
 def test_lists_of_files_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

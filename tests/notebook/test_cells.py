@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption, SplitFunction
+from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Diagnosis, Finding, Verdict
@@ -132,6 +133,22 @@ def test_part_of_a_plan_is_no_patch_where_it_was_not_compared(cell: Callable[[st
         after = Cells().finish(session(file, plan=Plan("tuned", (first, option))))
         assert after.patch is not None and bool(after.patch.diff) is written
         assert len(after.patch.not_covered) == 2 - written
+
+
+@pytest.mark.parametrize(("other", "kept"), [("show(decode)\n", True), ("", False)])
+def test_function_that_another_cell_uses_is_kept(
+    cell: Callable[[str, int], str], other: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no file there uses it
+    file = cell(TEXT + "def decode(x):\n    y = x + 1\n    return y * 2\n", 3)
+    cell(other, 4)
+    cut = FunctionSplit(SplitPosition.BEFORE_DRAWS, position=1, head="h", tail="t", statement=1, handed=1, components=1)
+    split = SplitFunction("n1", cut)
+    cached = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
+    plan = Plan("tuned", (Rewrite("split-map", "n1", Safety.EXACT, (split, cached), ""),))
+    after = Cells().finish(session(file, plan=plan))
+    assert after.patch is not None and "+def decode_head(x):\n" in after.patch.diff
+    assert ("-def decode(x):" not in after.patch.diff) is kept
 
 
 def test_candidate_has_a_patch_of_the_cell(cell: Callable[[str, int], str]) -> None:

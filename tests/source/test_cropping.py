@@ -10,7 +10,7 @@ import pytest
 
 from pipetune.core.edits import Safety
 from pipetune.core.functions import FunctionFacts, FunctionVariant
-from pipetune.source import user_functions
+from pipetune.source import source_files, user_functions
 from pipetune.source.draft import Draft
 from pipetune.source.emit import Emission
 from tests.source.recorder import emit_variant, recorded
@@ -176,16 +176,16 @@ def test_last_of_several_imported_definitions_counts(tmp_path):
 
 
 def test_files_beside_and_below_a_folder_of_images_are_searched_for_uses(tmp_path, monkeypatch):
-    monkeypatch.setattr(user_functions, "_MAX_ENTRIES", 4)
+    monkeypatch.setattr(source_files, "_MAX_ENTRIES", 4)
     for folder in ("data/nested", "src"):
         (tmp_path / folder).mkdir(parents=True)
     for name in ("0.jpg", "1.jpg", "2.jpg", "3.jpg", "nested/made.py"):
         (tmp_path / "data" / name).touch()
     (tmp_path / "src/evaluate.py").write_text("from sample import augment\n\nevaluate(augment)\n")
-    assert list(user_functions.neighboring_files(str(tmp_path / "sample.py"))) == [str(tmp_path / "src/evaluate.py")]
+    assert list(source_files.neighboring_files(str(tmp_path / "sample.py"))) == [str(tmp_path / "src/evaluate.py")]
     _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
     assert "augment is used in 2 places" in emission.not_covered[0].why
     deepest = tmp_path.joinpath(*"a" * 99)  # too many folders in all
     deepest.mkdir(parents=True)
     (deepest / "made.py").touch()
-    assert list(user_functions.neighboring_files(str(tmp_path / "sample.py"))) == [str(tmp_path / "src/evaluate.py")]
+    assert list(source_files.neighboring_files(str(tmp_path / "sample.py"))) == [str(tmp_path / "src/evaluate.py")]
