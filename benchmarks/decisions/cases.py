@@ -181,8 +181,8 @@ class Judgement:
     p95_seconds: float | None
     unjudged: int = 0  # further cases, not known to be right or wrong
     gain_over_expert: float | None = None
-    """Gains of the patches over those of the experts' scripts: the geometric mean over the judged cases in which something
-    can be gained, with 1 where no patch is shipped."""
+    """Gains of the patches over those of the experts' scripts: the geometric mean over the judged cases in which
+    something can be gained, with 1 where no patch is shipped."""
 
 
 def is_right(
