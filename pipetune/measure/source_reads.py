@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import psutil
 import tensorflow as tf
 from scipy import special
@@ -26,7 +27,7 @@ from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile
 from pipetune.core.storage import Sweep, SweepLevel, SweepReader
 from pipetune.pipelines import live
-from pipetune.search.statistics import find_knee, ratio_interval
+from pipetune.search.statistics import ratio_interval
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators, iterating
 
@@ -331,3 +332,56 @@ def _elements_per_second(dataset: Any, seconds: float, *, at_once: int, warm_up:
         while taken == 0 or time.perf_counter() < started + seconds:
             taken += int(next(iterator).shape[0])
         return taken / (time.perf_counter() - started)
+
+
+SIGNIFICANT_RISE = 0.10
+"""A relative rise below this, from the lowest parallelism to the knee, is noise or not worthwhile."""
+
+MAX_SLOPE_RATIO = 0.25
+"""After a knee the slope is at most this share of the slope before it; otherwise the curve has no knee."""
+
+_ERROR_TOLERANCE = 1.01  # errors within this factor count as equal: the lowest parallelism among them is the knee
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where a curve bends."""
+
+    parallelism: int | None  # None: the curve still rises at its last level
+    ceiling: float  # the highest rate of the fitted curve at any level, in the unit given
+    falling: bool  # the rate falls after the knee
+
+
+def find_knee(parallelism: Sequence[int], rates: Sequence[float]) -> Knee:
+    """Returns the knee of `rates` (above zero, any unit) over `parallelism` (increasing).
+
+    Raises:
+        ValueError: there is no level, or the lengths differ.
+    """
+    if not parallelism or len(parallelism) != len(rates):
+        raise ValueError("a curve needs at least one level, and one rate per level")
+    levels, values = np.asarray(parallelism, float), np.asarray(rates, float)
+    fits = [_Fit(levels, values, place) for place in range(parallelism[0], parallelism[-1] + 1)]
+    least = min(fit.error for fit in fits)
+    best = next(fit for fit in fits if fit.error <= _ERROR_TOLERANCE * least + 1e-12)
+    fitted, ceiling = best.fitted, float(best.fitted.max())
+    falling = bool(fitted[-1] < (1 - SIGNIFICANT_RISE) * ceiling)
+    if ceiling < (1 + SIGNIFICANT_RISE) * fitted[0]:
+        return Knee(parallelism[0], ceiling, falling)
+    if best.position == parallelism[-1] or best.slope_after > MAX_SLOPE_RATIO * best.slope_before:
+        return Knee(None, ceiling, falling=False)
+    return Knee(best.position, ceiling, falling)
+
+
+class _Fit:
+    """The best two line segments that meet at `place`: their slopes, the fitted rates, and the error."""
+
+    def __init__(self, levels: Any, values: Any, place: int) -> None:
+        self.position = place
+        basis = np.stack([np.ones_like(levels), np.minimum(levels, place) - levels[0], np.maximum(levels - place, 0)])
+        used = [index for index in range(3) if basis[index].any()]
+        solution, *_ = np.linalg.lstsq((basis[used] / values).T, np.ones_like(values), rcond=None)
+        slopes = dict(zip(used, solution.tolist(), strict=True))
+        self.slope_before, self.slope_after = slopes.get(1, 0.0), slopes.get(2, 0.0)
+        self.fitted = basis[used].T @ solution
+        self.error = float(np.sum((self.fitted / values - 1) ** 2))

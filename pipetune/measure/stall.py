@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pipetune.core.measurement import Interval, Pause, Window
 from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.time_plan import Clock
-from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS, undisturbed
-from pipetune.search.statistics import expected_interval
+from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS
+from pipetune.search.statistics import expected_interval, undisturbed
 
 ROUNDS = (4, 8, 16)
 """Pairs after which the interval may be looked at; the error is divided over the looks."""

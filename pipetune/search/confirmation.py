@@ -20,10 +20,10 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.composing import TUNED
 from pipetune.search.evidence import evidence_of_pairs
-from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, rate_ratios, undisturbed, whole_periods
+from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, whole_periods
 from pipetune.search.race import Arm, race
 from pipetune.search.runner import DEFAULTS, Notify, Windows, silent
-from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
+from pipetune.search.statistics import ACCEPT_ABOVE, rate_ratios, ratio_interval, undisturbed
 
 AUTOTUNE = "autotune"
 

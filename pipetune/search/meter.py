@@ -1,12 +1,4 @@
-"""Takes windows: what may not run is refused, what does not count is repeated, what it costs is remembered.
-
-Windows are compared as they would have been if no other process had used the cores (`undisturbed`). Other processes
-take more from a plan that keeps all cores busy than from one that leaves some of them idle, so that beside them a
-parallel plan seems to gain less than it does. Measured on the photos example on two cores, windows of 1.2 s, the ratio
-of a parallel map to the pipeline as written (and the deviation of the log ratio of a pair): quiet 1.31 (0.09, 13
-pairs); beside a process that takes a core for half of the time 1.16 (0.13, 24 pairs), and by `undisturbed` 1.31 (0.08);
-beside two of them 1.13 (0.21, 23 pairs), and by `undisturbed` 1.29 (0.07).
-"""
+"""Takes windows: what may not run is refused, what does not count is repeated, what it costs is remembered."""
 
 from __future__ import annotations
 
@@ -14,9 +6,8 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from itertools import zip_longest
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
@@ -24,70 +15,7 @@ from pipetune.core.measurement import Rate, RunFailed, Window
 from pipetune.core.results import Outcome
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.runner import Notify, Runner, silent
-from pipetune.search.statistics import FEWEST_PAIRS, USUAL_PAIRS
-
-_UNUSED = 0.05
-"""Share of the cores that a plan leaves unused, or that others use at most, in a window that shows what it can use. By
-judgement: the services of an idle machine used 0 to 3 %."""
-
-
-def undisturbed(*arms: Sequence[Window], usable: Sequence[float | None] = ()) -> list[list[Window]]:
-    """Returns the windows of plans to be compared, each as short as if no other process had used the cores.
-
-    A plan can use as many cores as it did in the window in which it used most. Where others left it fewer, the window
-    took longer in proportion. What a window shows of its plan's speed takes no part in this. A window of which the load
-    is unknown stays as it is, and so does one beside which enough cores were left. All stay as they are if of some plan
-    it is not known how many cores it can use: it would be compared with less than it is worth.
-
-    Args:
-        arms: the windows of each plan, all in the same unit.
-        usable: the cores that each plan can use, as far as earlier windows show that; by default of none.
-    """
-    known = [
-        max((cores for cores in (usable_cores(windows), earlier) if cores is not None), default=None)
-        for windows, earlier in zip_longest(arms, usable)
-    ]
-    if None in known:
-        return [list(windows) for windows in arms]
-    return [
-        [_shortened(window, cores) for window in windows]
-        for windows, cores in zip(arms, known, strict=True)
-        if cores is not None
-    ]
-
-
-def usable_cores(windows: Sequence[Window]) -> float | None:
-    """Returns the cores that a plan can use; None if others left it too few of them in every window."""
-    return max(map(_used, windows)) if any(map(_shows_use, windows)) else None
-
-
-def _used(window: Window) -> float:
-    return window.cpu_seconds / window.wall_seconds
-
-
-def _left(window: Window) -> float | None:
-    """The cores that others left; None if unknown. The counters are coarse: it had what it used."""
-    if window.others_seconds is None or window.cores is None:
-        return None
-    return max(window.cores - window.others_seconds / window.wall_seconds, _used(window))
-
-
-def _shows_use(window: Window) -> bool:
-    left = _left(window)
-    if left is None or window.cores is None:
-        return False
-    unused = _UNUSED * window.cores
-    return left >= window.cores - unused or left >= _used(window) + unused
-
-
-def _shortened(window: Window, usable: float) -> Window:
-    left = _left(window)
-    if left is None or left >= usable:
-        return window
-    share = left / usable
-    waited = None if window.wait_seconds is None else share * window.wait_seconds
-    return replace(window, wall_seconds=share * window.wall_seconds, wait_seconds=waited)
-
+from pipetune.search.statistics import FEWEST_PAIRS, USUAL_PAIRS, rate_of
 
 FEWEST_STEPS, MOST_STEPS = 5, 200  # of a training window
 FEWEST_SLOW_STEPS = 2
@@ -340,16 +268,6 @@ def whole_periods(steps: int, period: int | None, *, most: int) -> int | None:
         return None
     whole = period * -(-steps // period)
     return whole if whole <= min(LONGEST_PERIODS * steps, most) else period * (steps // period) or None
-
-
-def rate_of(window: Window, unit: str) -> float:
-    """Examples per second (input) or steps per second (training)."""
-    return 1 / window.step_seconds if unit == "training" else window.examples_per_second
-
-
-def rate_ratios(windows: Sequence[Window], over: Sequence[Window], unit: str) -> list[float]:
-    """The rate in each window over that in the other of its pair, for as long as there are both."""
-    return [rate_of(one, unit) / rate_of(other, unit) for one, other in zip(windows, over, strict=False)]
 
 
 def rate_from(windows: Sequence[Window]) -> Rate:

@@ -17,7 +17,7 @@ from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Window
 from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Candidate
 from pipetune.core.time_plan import Part
-from pipetune.search.meter import Meter, outcome_of, rate_ratios, undisturbed, usable_cores
+from pipetune.search.meter import Meter, outcome_of
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FEWEST_PAIRS,
@@ -27,7 +27,10 @@ from pipetune.search.statistics import (
     USUAL_PAIRS,
     holm,
     p_value,
+    rate_ratios,
     ratio_interval,
+    undisturbed,
+    usable_cores,
 )
 
 FUTILE = 0.1
