@@ -310,10 +310,11 @@ def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
     condition = condition_around(tree, here)
     if here is None or there is None or condition is None or condition not in there.block:
         return draft
-    root = chain_root(tree, call)
-    if here.name is None or not isinstance(root, cst.Name) or root.value != here.name:
+    root, above = chain_root(tree, call), receiver_of(tree, call)
+    goes_on = isinstance(root, cst.Name) and root.value == here.name
+    begins = isinstance(above, cst.Call) and here.value is not None and here.name not in variable_names(here.value)
+    if here.name is None or not (goes_on or begins):
         return draft
-    above = receiver_of(tree, call)
     if isinstance(above, cst.Call):
         draft = split_after(draft, CallSite(draft.sites[node].file, tree.end(above)), name=here.name)
     return split_after(draft, draft.sites[node], name=here.name)

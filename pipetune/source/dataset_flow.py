@@ -242,6 +242,9 @@ def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: 
     tested = frozenset(variable_names(condition.test))
     # What a list or a dictionary holds, statements in between may change.
     looks_up = any(nodes_within(condition.test, cst.Call, cst.Subscript, cst.In, cst.NotIn))
+    other = condition.orelse
+    if other is not None and (looks_up or len(here.block) == 1 or bound_names(other) & tested):
+        raise CannotExpress("The call and its new place are in different blocks.")
     moved = MovedCall(moved.names | tested, moved.order_matters or looks_up)
     body, own, outside = condition.body.body, block_index(here), there.block.index(condition)
     name, bound = here.name, bound_names(there.small) - {here.name}
@@ -312,10 +315,10 @@ def _has_pipeline_call(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> 
 
 
 def condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None:
-    """Returns the `if`, without `else`, in whose body a statement is; None if it is in no such body."""
+    """Returns the `if` in whose body a statement is; None if it is in none, or in that of an `elif` or `else`."""
     block = tree.parent(here.line) if here is not None else None
     owner = tree.parent(block)
-    if isinstance(owner, cst.If) and owner.body is block and owner.orelse is None:
+    if isinstance(owner, cst.If) and owner.body is block:
         return None if isinstance(tree.parent(owner), cst.If) else owner  # an `elif` depends on more conditions
     return None
 

@@ -59,6 +59,18 @@ train(prepare(9, True))
 """
 
 SKIPPED = MIXED.replace("True", "False")
+
+TWO_WAYS = """def make(n, training):
+    if training:
+        ds = range(n)
+        ds = ds.map(abs)
+    else:
+        ds = range(n).take(3)
+    ds = ds.batch(8)
+    return ds
+train(make(9, True))
+"""
+
 MAPPED = SKIPPED.replace("shuffle(100)", "map(len)")  # by a function, which may draw
 
 REPEATED = """def make(n, training):
@@ -508,6 +520,20 @@ SCRIPTS = [
      (Insert("map#0", "cache", "c"),), ("        ds = ds.cache().shuffle(1000)",)),
     Script("flags: what only training shuffles is taken out", FLAGS, (Remove("shuffle"),),
      ("    if training:", "        pass")),
+    Script("mapped under a condition with another way", TWO_WAYS, BEHIND_THE_BATCH,
+     ("    ds = ds.batch(8)", "    if training:", "        ds = ds.map(abs)", "    return ds")),
+    Script("made and mapped in one chain under a condition with another way",
+     TWO_WAYS.replace("range(n)\n        ds = ds.map(abs)", "range(n).map(abs)"), BEHIND_THE_BATCH,
+     ("        ds = tf.data.Dataset.range(n)", "    ds = ds.batch(8)", "    if training:", "        ds = ds.map(abs)")),
+    Script("mapped under a condition that the other way changes",
+     TWO_WAYS.replace("ds = range(n).", "training = 1\n        ds = range(n)."), BEHIND_THE_BATCH, "different blocks"),
+    Script("mapped under a condition on what the other way may change",
+     TWO_WAYS.replace("if training", "if [training][0]"), BEHIND_THE_BATCH, "different blocks"),
+    Script("all that a condition with another way does",
+     TWO_WAYS.replace("    if training:\n        ds = range(n)\n", "    ds = range(n)\n    if training:\n"),
+     BEHIND_THE_BATCH, "different blocks"),
+    Script("mapped under the second of three conditions", TWO_WAYS.replace("if training:", "if n < 3:\n"
+     "        ds = range(n)\n    elif training:"), BEHIND_THE_BATCH, "different blocks"),
     Script("a condition that was not met is not", SKIPPED,
      BEHIND_THE_BATCH, ("    if not training:", "        return ds.batch(8).map(abs)", "    return ds.batch(8)")),
     Script("a condition with two ways",
