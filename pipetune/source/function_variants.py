@@ -358,7 +358,7 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
         if any(one.value == name for one in variable_nodes(function)) or name in parameters_of(function):
             raise CannotExpress(f"{function.name.value} already uses the name {name}.")
         for call in calls:
-            _refuse_indirect_call(before, call, function)
+            _refuse_indirect_call(before, call, file, function)
     for file, path in names:
         after = merge_versions(before, after, (file, path), condition=name)
     for file, path in names:
@@ -417,18 +417,21 @@ def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[Fun
     return found
 
 
-def _refuse_indirect_call(draft: Draft, call: CallSite, function: cst.FunctionDef) -> None:
-    """Refuses a call that cannot pass an argument to the function: through `apply`, `partial` or another name."""
-    tree = draft.tree(call.file)
-    made = tree.calls.get(call.end)
+def _refuse_indirect_call(draft: Draft, call: CallSite, file: str, function: cst.FunctionDef) -> None:
+    """Refuses a call that cannot pass an argument to the function: through `apply`, `partial` or another name.
+
+    The call has led to the function in the run: one of a method of that name, whatever object it is of, called it.
+    """
+    made, name = draft.tree(call.file).calls.get(call.end), function.name.value
     if made is None:
-        raise CannotExpress(f"{function.name.value} is called where no argument can be added.")
-    defined = functions_of(draft, call.file, made.func)
-    if [one.node for one in defined] != [function]:
-        raise CannotExpress(f"{function.name.value} is not called directly by its name.")
-    of_object = isinstance(made.func, cst.Attribute) and class_of_method(draft.tree(defined[0].file), function)
-    if of_object and has_other_definition(draft, call.file, function):
-        raise CannotExpress(f"Several functions or methods are named {function.name.value}.")
+        raise CannotExpress(f"{name} is called where no argument can be added.")
+    is_method = isinstance(made.func, cst.Attribute) and class_of_method(draft.tree(file), function) is not None
+    given = {one.value for argument in made.args for one in nodes_within(argument, cst.Name)}
+    by_name = is_method and made.func.attr.value == name and name not in given  # not as in `ds.apply(self.apply)`
+    if not by_name and [one.node for one in functions_of(draft, call.file, made.func)] != [function]:
+        raise CannotExpress(f"{name} is not called directly by its name.")
+    if is_method and has_other_definition(draft, file, function, caller=call.file):
+        raise CannotExpress(f"Several functions or methods are named {name}.")
 
 
 def _add_argument_once(draft: Draft, before: Draft, call: CallSite, name: str, *, value: str) -> Draft:

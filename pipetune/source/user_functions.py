@@ -413,12 +413,16 @@ def trees_mentioning(draft: Draft, file: str, name: str) -> Iterator[tuple[str, 
                 yield path, draft.tree(path)
 
 
-def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> bool:
-    """Whether another function has the name of a method, for example an override in a subclass."""
+def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef, *, caller: str = "") -> bool:
+    """Whether another function has the name of a method of `file`, for example an override in a subclass.
+
+    It may be near that file or, if one calls the method from another folder, near the caller.
+    """
     name = function.name.value
     word = re.compile(rf"\bdef {re.escape(name)}\b")
     several = len(_functions_named(name, draft.tree(file).nodes(cst.FunctionDef))) > 1
-    return several or any(word.search(text_of(draft, path)) for path in draft.near(file))
+    others = {*draft.near(file), *([caller, *draft.near(caller)] if caller else [])} - {file}
+    return several or any(word.search(text_of(draft, path)) for path in others)
 
 
 def text_of(draft: Draft, path: str) -> str:

@@ -693,6 +693,47 @@ def test_other_branches_are_unchanged_where_the_condition_was_false(tmp_path, fi
         assert (before != after) is not (flags[2] or eval(first, {}, way)), flags
 
 
+READER = """import tensorflow as tf
+class Reader:
+    def __init__(self, n):
+        self.n = n
+    def make(self):
+        ds = tf.data.Dataset.range(self.n)
+        ds = ds.map(abs)
+        return ds.batch(2)
+"""
+
+
+@pytest.mark.parametrize(("call", "other", "why"), [
+    ("Reader(9).make()", "", ""),
+    ("reader.make()", "", ""),
+    ("tf.data.Dataset.range(9).apply(reader.apply)", "", "called directly by its name"),
+    ("Reader(9).make()", "class Another:\n    def make(self): return 1\n", "Several functions or methods are named"),
+])  # fmt: skip
+def test_method_of_a_class_in_another_file_gets_a_parameter(tmp_path, call: str, other: str, why: str) -> None:
+    method = READER
+    if "apply" in call:
+        method = READER.replace("make(self)", "apply(self, ds)").replace("tf.data.Dataset.range(self.n)", "ds.batch(3)")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "reader_for_a_test.py").write_text(method)
+    (tmp_path / "other.py").write_text(other)
+    text = (
+        f"{HEAD}import sys\nsys.path.insert(0, {str(tmp_path / 'lib')!r})\nfrom reader_for_a_test import Reader\n"
+        f"sys.path.pop(0)\nreader = Reader(9)\ntrain({call})\nvalidate({call.replace('9', '5')})\n"
+    )
+    path, recorder = recorded(tmp_path, text)
+    pipeline, validation = recorder.pipeline(), recorder.pipeline("validate")
+    edits = resolved(pipeline, Insert("map", "cache", "c"))
+    emission = emit(pipeline, plan(edits), other_pipelines=[validation])
+    if why:
+        assert why in emission.not_covered[0].why
+        return
+    assert not emission.not_covered
+    assert f"train({call[:-1]}rule=True))" in emission.files[str(path)][1]
+    new = emission.files[str(tmp_path / "lib" / "reader_for_a_test.py")][1]
+    assert "    def make(self, rule=False):\n" in new and "ds = ds.cache()" in new
+
+
 @pytest.mark.parametrize("folder", ["", "src"])
 def test_modules_are_found_beside_the_script_and_where_projects_keep_what_they_install(tmp_path, folder):
     module = tmp_path / folder / "package" / "data.py"
