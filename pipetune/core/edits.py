@@ -317,7 +317,7 @@ class Rewrite:
     group: str = ""  # rewrites of the same group exclude each other
     reproducible: bool = True  # order and draws stay identical from run to run, if they were before
     epochs_kept: bool = True  # every element occurs once per epoch, and epochs do not mix
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # for the user; where it needs approval, the last one says what is approved
     predicted_bytes: float = 0.0  # additional memory
     epochs_read: float | None = None  # in which what it stores is filled or read; None: it stores nothing, or unknown
     only_training: bool = False  # its gain is visible only in a training step, not in the input alone

@@ -16,7 +16,7 @@ from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
-_LOOK = 9  # elements, by judgement: one at a time, to see whether a batch of them may be counted at once
+_LOOKS = (9, 64, 512)  # elements, by judgement: one at a time, to see whether a batch of them may be counted at once
 _AT_ONCE = 0.25  # of the time limit, by judgement: what counting a batch may take
 
 _OPENING = frozenset(
@@ -146,14 +146,16 @@ def _iterate(dataset: tf.data.Dataset, limit_seconds: float) -> int | None:
     # A call per element takes longer than reading a record: only what cannot be batched as it is becomes a number.
     ones = dataset if scalar else dataset.map(lambda *_element: tf.constant(1, tf.int64))
     try:
-        total, first = 0, begun
+        total, seen, since = 0, 1, begun
         for total, _ in enumerate(ones, 1):
             now = time.perf_counter()
-            first = now if total == 1 else first
+            since = now if total == 1 else since
             if now > begun + limit_seconds:
                 return None
-            if total == _LOOK and (now - first) * _ROWS < _AT_ONCE * limit_seconds * (total - 1):
-                break
+            if total in _LOOKS:  # the first ones of an interleave may open a file each
+                if (now - since) * _ROWS < _AT_ONCE * limit_seconds * (total - seen):
+                    break
+                seen, since = total, now
         else:
             return total
         total = 0

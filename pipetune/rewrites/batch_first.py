@@ -132,19 +132,20 @@ def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], cont
     safety = max(rewrite.safety, Safety.APPROXIMATE if inexact else own)
     hidden = {Consent.REORDER: reorders and safety > Safety.REORDERS}
     hidden[Consent.STATISTICAL] = drawing and safety > Safety.STATISTICAL
-    notes = list(_numeric_notes(inexact, zero_signs=any(known.zero_signs for known in calls)))
+    notes = []
+    if any(known.cut is not None for known in calls):
+        notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
     if any(known.form is FunctionVariant.VECTORIZED for known in calls):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")
     if drawing:
         notes.append("Each row of a batch has random draws of its own, but other ones than before.")
-    if any(known.cut is not None for known in calls):
-        notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
+    notes += _numeric_notes(inexact, zero_signs=any(known.zero_signs for known in calls))
     return replace(
         rewrite,
         safety=safety,
         edits=(*edits, *rewrite.edits),
         needs=frozenset(consent for consent, needed in hidden.items() if needed),
-        notes=(*notes, *rewrite.notes),
+        notes=(*rewrite.notes, *notes),
     )
 
 
@@ -168,12 +169,12 @@ _DENORMAL_IS_ZERO = frozenset({"Log", "Pow", "Xlogy"})
 def _numeric_notes(inexact: Collection[str], *, zero_signs: bool) -> Iterator[str]:
     """Yields the notes for the user on values that change in batches; the arguments are those of `BatchedCall`."""
     if inexact:
+        if flushed := sorted(_DENORMAL_IS_ZERO.intersection(inexact)):
+            yield f"In a batch {', '.join(flushed)} may treat a denormal (below 1.2e-38 in float32) as zero."
         yield (
             f"The last bits of the results of {', '.join(sorted(inexact))} depend on the number of rows; numbers near "
             "the limits of their type may overflow in one case and not in the other."
         )
-        if flushed := sorted(_DENORMAL_IS_ZERO.intersection(inexact)):
-            yield f"In a batch {', '.join(flushed)} may treat a denormal (below 1.2e-38 in float32) as zero."
     elif zero_signs:
         yield "In a batch, a zero may have the opposite sign and a denormal may become zero; nothing else differs."
 

@@ -73,6 +73,25 @@ def test_elements_of_generators_are_counted_in_limited_time() -> None:
     assert count_elements(live.read(numbers(1 << 40)), limit_seconds=0.1) == {}
 
 
+def test_slow_first_elements_do_not_keep_the_others_from_being_counted_at_once() -> None:
+    """As those of an interleave, which open a file each."""
+    opening = tf.data.Dataset.range(9).map(lambda x: tf.numpy_function(lambda y: time.sleep(0.02) or y, [x], tf.int64))
+    dataset = opening.concatenate(tf.data.Dataset.range(60_000))
+    batched: list[int] = []
+
+    class Counted:  # one call per element of as many takes longer than the limit
+        element_spec = tf.TensorSpec([], tf.int64)
+
+        def __iter__(self) -> Any:
+            return iter(dataset)
+
+        def batch(self, rows: int) -> Any:
+            batched.append(rows)
+            return dataset.batch(rows)
+
+    assert element_counting._iterate(Counted(), 4.0) == 60_009 and len(batched) == 1
+
+
 def test_counting_slow_elements_ends_within_a_batch_of_them() -> None:
     """The clock was looked at every 256 elements: batches that a generator makes took 36 s of a budget of 60 s."""
     drawn: list[int] = []
