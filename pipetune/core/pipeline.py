@@ -165,7 +165,9 @@ class Node:
 
     @property
     def title(self) -> str:
-        """The name to display: the class of an opaque operator if known, else `op`."""
+        """The name to display: the class of an opaque operator if known, the call that chooses datasets, else `op`."""
+        if self.op == "choose" and self.location is not None:
+            return self.location.method  # `sample_from_datasets` or `choose_from_datasets`
         return self.label if self.op == "opaque" and self.label else self.op
 
     @property

@@ -72,7 +72,14 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
         for position, one in enumerate(asking)
     ]
     offers = [_compared(one, state) for one in measured if one is not None]
-    return [offer for offer in offers if offer is not None]
+    return [_with_form(offer, state) for offer in offers if offer is not None]
+
+
+def _with_form(offer: OptionalRewrite, state: SearchState) -> OptionalRewrite:
+    """Returns the offer, with a word where approval would bring a plan and no patch."""
+    if state.can_express(offer.rewrite):
+        return offer
+    return replace(offer, why="; ".join(filter(None, [offer.why, "the source cannot express it, so it has no patch"])))
 
 
 def _offer_with_consent(

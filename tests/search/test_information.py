@@ -12,6 +12,13 @@ from pipetune.search.state import SearchState
 from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
 
 
+def test_what_the_source_cannot_express_is_offered_with_these_words() -> None:
+    candidates = [rewrite("freeze", safety=Safety.REORDERS)]
+    found = Scene(candidates, runner({"freeze@n1": 4.0}), expressible=lambda one: False).run()
+    assert "the source cannot express it" in found.offers[0].why
+    assert Scene(candidates, runner({"freeze@n1": 4.0})).run().offers[0].why == ""
+
+
 def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
     candidates = [rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)]
     found = Scene(candidates, runner({"a@n1": 1.0, "freeze@n1": 4.0})).run()
