@@ -116,7 +116,7 @@ _NO_PLAN = frozenset({"nothing", "undecided", "undetermined", "not-input-bound"}
 
 
 def _gain_by_validation(result: DatasetResult) -> tuple[str, str]:
-    """What a patch for validation alone gains, and of what: of training and validation together, where that is known."""
+    """What a patch for validation alone gains, and of what: of training and validation together, if known."""
     assert result.input_speedup is not None
     after = validation_share(result.share, training=result.input_speedup.median) if result.share else None
     if result.share and after is not None and after < result.share:

@@ -425,9 +425,10 @@ def _refuse_indirect_call(draft: Draft, call: CallSite, file: str, function: cst
     made, name = draft.tree(call.file).calls.get(call.end), function.name.value
     if made is None:
         raise CannotExpress(f"{name} is called where no argument can be added.")
-    is_method = isinstance(made.func, cst.Attribute) and class_of_method(draft.tree(file), function) is not None
+    is_method = class_of_method(draft.tree(file), function) is not None and isinstance(made.func, cst.Attribute)
     given = {one.value for argument in made.args for one in nodes_within(argument, cst.Name)}
-    by_name = is_method and made.func.attr.value == name and name not in given  # not as in `ds.apply(self.apply)`
+    attribute = made.func.attr.value if isinstance(made.func, cst.Attribute) else None
+    by_name = is_method and attribute == name and name not in given  # not as in `ds.apply(self.apply)`
     if not by_name and [one.node for one in functions_of(draft, call.file, made.func)] != [function]:
         raise CannotExpress(f"{name} is not called directly by its name.")
     if is_method and has_other_definition(draft, file, function, caller=call.file):
