@@ -87,6 +87,7 @@ class Consumption:
     role: str  # "training", "validation", "evaluation", "prediction", "adapt", "preview", "other"
     consumer_call: str
     elements: int = 0
+    passes: int = 0  # iterators of the script's that gave more than one element before training began
     file: str = ""
     line: int = 0
     steps_per_epoch: int | None = None
@@ -115,6 +116,11 @@ class Consumption:
 
     def __post_init__(self) -> None:
         self.first_dataset = self.dataset
+
+    def settle_epochs(self) -> None:
+        """Takes the passes so far for all that there are: the script has ended, and reads the dataset no more."""
+        if self.passes:
+            self.epochs, self.epochs_certain = self.passes, True
 
     @property
     def name(self) -> str:

@@ -143,6 +143,8 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             element = self._take()
         use.elements += 1
         self._pipetune_reading.elements += 1
+        if self._pipetune_reading.elements == 2:  # more than a look at the first element
+            use.passes += 1
         if use.elements >= self._pipetune_trains_after:
             taken, handed = self._pipetune_reading.elements, self._pipetune_distributed_input
             self._pipetune_trains_after = script.on_loop_elements(use, taken, handed)

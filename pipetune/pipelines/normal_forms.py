@@ -38,7 +38,7 @@ def normalize(call: Call) -> Call | list[Term]:
     if known is not None:
         return known
     if any(term.op == "Sizes" for term in call.inputs) and call.op not in _TAKES_SIZES:
-        raise CannotProve("depends on the number of rows of a batch")
+        raise CannotProve(f"computes with the number of rows of a batch ({call.op})")
     form = _NORMALIZERS.get(call.op)
     return form(call) if form is not None else call
 
@@ -186,7 +186,7 @@ def _slice(call: Call) -> list[Term]:
     for axis, (start, count) in enumerate(zip(begin, size.reshape(-1).tolist(), strict=True)):
         whole = count == -1 or (count == UNKNOWN_ROWS and start == axis == 0 and rows)
         if count == UNKNOWN_ROWS and not whole:
-            raise CannotProve("depends on the number of rows of a batch")
+            raise CannotProve(f"depends on the number of rows of a batch ({call.op})")
         entries.append(("cut", start, None if whole else start + count, 1))
     return [index_term(call.inputs[0], entries)]
 
@@ -201,7 +201,7 @@ def _reshape(call: Call) -> Call | list[Term]:
     shape = _target_shape(sizes, term.shape)
     if shape is None:
         if UNKNOWN_ROWS in sizes:
-            raise CannotProve("depends on the number of rows of a batch")
+            raise CannotProve(f"depends on the number of rows of a batch ({call.op})")
         return replace(call, inputs=(unwrap_rows(term),), attributes=(("shape", tuple(sizes)),))
     return [reshape(term, shape)]
 

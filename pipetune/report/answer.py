@@ -9,6 +9,7 @@ from posixpath import join
 
 from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.edits import inserted_caches
+from pipetune.core.measurement import Interval
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import validation_share
@@ -179,7 +180,11 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         gain = interval(result.input_speedup, words.ratio)
         text = f"The input alone delivers {gain.text} the examples." if gain.known else "A plan was found."
         big = gain.short if gain.known else "Plan found"
-        parts = (text, _first_epoch(session), f"{session.work.capitalize()} was not measured: {words.sentence(why)}")
+        parts = (
+            text,
+            _first_epoch(session, result.input_speedup),
+            f"{session.work.capitalize()} was not measured: {words.sentence(why)}",
+        )
         text = " ".join(filter(None, parts))
         return Headline("input-only", big, text, note="faster input" if gain.known else "")
     found = _without_plan(session, result.diagnosis if result else None)
@@ -227,21 +232,31 @@ def _confirmed(session: Session) -> Headline:
     assert training is not None and training.speedup is not None
     speedup = interval(training.speedup, words.ratio)
     if training.speedup.low > 1:
-        return Headline("faster", speedup.short, _first_epoch(session), note=f"faster {session.work}", speedup=speedup)
+        later = _first_epoch(session, training.speedup)
+        return Headline("faster", speedup.short, later, note=f"faster {session.work}", speedup=speedup)
     if training.speedup.high < 1:
         return Headline("slower", speedup.short, f"{work} runs slower with the plan.", speedup=speedup)
     text = f"{work} is not proven faster: the interval includes 1.00x."
     return Headline("unproven", speedup.short, text, speedup=speedup)
 
 
-def _first_epoch(session: Session) -> str:
-    """That the first epoch is slower, where what was measured has a cache of the plan, full; "" if it has none."""
+def _first_epoch(session: Session, gain: Interval | None) -> str:
+    """That the first epoch is slower, where what was measured has a cache of the plan, full; "" if it has none.
+
+    Where the script is known to read its data a few times, also what all of them together gain.
+    """
     plan, patch = session.plan, session.patch
     if plan is None:
         return ""
     measured = patch.covered_part(plan) if patch is not None and patch.verified else plan
-    filled = inserted_caches(measured.edits)
-    return "From the second epoch on: the first one fills the cache." if filled else ""
+    if not inserted_caches(measured.edits):
+        return ""
+    text = "From the second epoch on: the first one fills the cache."
+    epochs = min((one.epochs_read for one in measured.rewrites if one.epochs_read is not None), default=None)
+    if epochs is None or epochs < 1 or gain is None:
+        return text
+    whole = epochs / (1 + (epochs - 1) / gain.median)  # the first one as slow as before
+    return f"{text} All {round(epochs, 1):g} epochs together: {words.ratio(whole)}."
 
 
 def _withheld_patch(session: Session, patch: PatchResult) -> Headline:

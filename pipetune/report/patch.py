@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pipetune.core.edits import Safety, inserted_caches
+from pipetune.core.edits import Rewrite, Safety, apply_edits, inserted_caches
 from pipetune.core.operators import operator_facts
-from pipetune.core.pipeline import location_of
+from pipetune.core.pipeline import Pipeline, location_of
 from pipetune.core.results import Comparison
 from pipetune.core.session import (
     DatasetResult,
@@ -105,9 +105,15 @@ def checks(session: Session) -> Checks | None:
     if before and after and before.peak_rss_mib is not None and after.peak_rss_mib is not None and result.plan:
         text = f"memory {words.mebibytes(before.peak_rss_mib)} to {words.mebibytes(after.peak_rss_mib)}"
         answers.append(("yes", text, "peak of the input alone"))
-    for planned, of in ((result.candidate if changed is not None else None, ""), (session.validation, "validation: ")):
-        rewrites = planned.plan.rewrites if planned is not None and planned.plan is not None else ()
-        if held := sum(one.predicted_bytes for one in rewrites if inserted_caches(one.edits)):
+    for one, of in ((changed, ""), (session.validation, "validation: ")):
+        planned = one if one is None or one.plan is not None else one.candidate
+        if one is None or planned is None or planned.plan is None:
+            continue
+        caches = [rewrite for rewrite in planned.plan.rewrites if inserted_caches(rewrite.edits)]
+        if any(_gives_one_order(one.pipeline, cache) for cache in caches):
+            answers.append(("changed", f"{of}every epoch in the order of the first", "which its cache keeps"))
+        held = sum(cache.predicted_bytes for cache in caches)
+        if held and (of or planned is one.candidate):  # otherwise the peak says it
             answers.append(("yes", f"{of}{words.byte_size(held)} more memory", "what its cache holds"))
     patch = session.patch
     if patch is not None and patch.diff:
@@ -117,6 +123,18 @@ def checks(session: Session) -> Checks | None:
             state, text = _RUN[patch.verified]
             answers.append((state, text, ""))
     return Checks("Safe?", tuple(answers)) if answers else None
+
+
+def _gives_one_order(pipeline: Pipeline, rewrite: Rewrite) -> bool:
+    """Whether a cache keeps elements whose order differed between epochs, and no shuffle follows that draws another.
+
+    So do the batches that are made of them.
+    """
+    if rewrite.safety is not Safety.REORDERS:
+        return False
+    (cache,) = inserted_caches(rewrite.edits)
+    below = apply_edits(pipeline, rewrite.edits).downstream(cache.id)
+    return not any(one.op == "shuffle" and one.argument("reshuffle_each_iteration") is not False for one in below)
 
 
 _RUN = {True: ("yes", "the patched script was run"), None: ("unknown", "the patched script was not run")}

@@ -40,6 +40,7 @@ from pipetune.rewrites.epoch_constancy import (
     ends_early,
     losing_variation,
     own_constancy,
+    reshuffles_each_epoch,
     shuffles_all,
     stops_early,
 )
@@ -108,7 +109,7 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
     if any(place.never_pays for place in places):
         yield _no_proposal_for_single_read(context, output)
         places = [place for place in places if not place.never_pays]
-    places = _without_refilled(context, places)
+    places = _without_frozen(context.pipeline, _without_refilled(context, places))
     best: CachePosition | None = None
     for safety, most in _MAX_PROPOSALS.items():
         here = [one for one in places if one.safety is safety and (best is None or saves_more(one, best))]
@@ -453,14 +454,30 @@ def _without_refilled(context: RuleContext, places: list[CachePosition]) -> list
 
 
 _NEARLY = 0.7
-"""By judgement: a cache that every iteration fills anew saves one epoch less in each."""
+"""By judgement: a cache that every iteration fills anew saves one epoch less in each; one order for all epochs costs
+accuracy."""
+
+
+def _without_frozen(pipeline: Pipeline, places: list[CachePosition]) -> list[CachePosition]:
+    """Returns the places without those that give all epochs one order, if one upstream, which leaves them a shuffle,
+    needs the same approval and saves nearly as much.
+    """
+
+    def is_dominated(place: CachePosition) -> bool:
+        above = {one.id for one in pipeline.upstream(place.node.id)}
+        saved = _NEARLY * (place.saved_seconds_per_output or 0.0)
+        return any(one.node.id in above and (one.saved_seconds_per_output or 0.0) >= saved for one in shuffled)
+
+    weakest = [place for place in places if place.safety is Safety.REORDERS]
+    shuffled = [place for place in weakest if place.reshuffled]
+    return [place for place in places if place not in weakest or place in shuffled or not is_dominated(place)]
 
 
 def _no_proposal_for_single_read(context: RuleContext, output: Node) -> NoProposal:
     requested = f"{context.epochs} epoch" + ("s" if context.epochs != 1 else "")
     if context.steps_per_epoch is not None:
         requested += f" of {context.steps_per_epoch:,} steps"
-    why = f"the script trains for {requested} and reads its data at most once; a cache pays off only in later epochs"
+    why = f"the script reads its data at most once, for {requested}; a cache pays off only in later epochs"
     return NoProposal(NAME, output.id, f"No cache: {why}. Data stored with Dataset.save would speed up later runs.")
 
 
@@ -521,15 +538,19 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     if moved is not None:
         notes += moved.notes
     if place.constancy is Constancy.SAME_ELEMENTS:
-        shuffles = [one for one in behind.pipeline.downstream(node.id) if one.op == "shuffle"]
+        shuffles = [one for one in behind.pipeline.downstream(node.id) if reshuffles_each_epoch(one)]
         after = next((one for one in shuffles if place.order_settled or shuffles_all(behind, one)), None)
-        ordering = describe_operator(behind.pipeline[constancy_after(behind, node.id).node])
-        notes.append(
-            f"Every epoch then has the order of the first one: the cache freezes the order of {ordering}."
-            if after is None
-            else f"The cache freezes the order of {ordering}; {describe_operator(after)} still gives each epoch "
-            "another one."
-        )
+        ordering = behind.pipeline[constancy_after(behind, node.id).node]
+        frozen = f"he cache freezes the order of {describe_operator(ordering)}"
+        if after is not None or shuffles:
+            extent = "" if after is not None else ", as far as its buffer reaches"
+            kept = f"{describe_operator(after or shuffles[0])} still gives each epoch another one{extent}"
+            notes.append(f"T{frozen}; {kept}.")
+        else:
+            below = behind.pipeline.downstream(ordering.id)
+            batch = next((describe_operator(one) for one in below if operator_facts(one.op).batches), "")
+            batches = f", and {batch} makes the same batches in each" if batch else ""
+            notes.append(f"Every epoch then has the order of the first one: t{frozen}{batches}.")
     if to_file:
         notes.append(
             f"The file {filename} remains after the run. It serves stale data once a function or a file has changed or "

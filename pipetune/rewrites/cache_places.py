@@ -122,6 +122,7 @@ class CachePosition:
     epochs: float | None = None  # how often the script reads the data here; None: not known
     moved: MovedOperators | None = None  # the operators upstream that then move after the cache; None: none do
     order_settled: bool = False  # the order there is of no account: a shuffle of all elements downstream draws it anew
+    reshuffled: bool = False  # a shuffle downstream, of whatever size, still gives each epoch an order of its own
 
     @property
     def safety(self) -> Safety:
@@ -177,6 +178,7 @@ def price_position(
         outputs_per_epoch=outputs,
         epochs=epochs_read(context, node, outputs),
         order_settled=is_order_settled(context, node.id),
+        reshuffled=any(map(reshuffles_each_epoch, context.pipeline.downstream(node.id))),
     )
 
 

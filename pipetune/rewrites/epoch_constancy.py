@@ -286,11 +286,10 @@ def _position_dependence(node: Node) -> str:
 
 def variation_lost_in_fixed_order(node: Node) -> str:
     """Returns what `node` varies between epochs and would repeat if its input had a fixed order; "" if nothing."""
+    if operator_facts(node.op).batches and node.argument("drop_remainder"):
+        return "each epoch leaves other elements out of its last batch; in the order of the first, always the same ones"
     if _position_dependence(node):
-        return (
-            "it selects or joins different elements by position in each epoch, and would not with the order of the "
-            "first epoch"
-        )
+        return "it selects or joins others in each epoch, by position; in the order of the first, always the same ones"
     if draws_random_numbers(node) and node.op != "shuffle" and node.function is not None and node.function.seeded:
         return "its draws repeat in each epoch, and would meet the same elements with the order of the first epoch"
     return ""

@@ -347,7 +347,7 @@ def _why_unproven(pairs: int, state: SearchState) -> str:
     if pairs < LOOKS[0]:
         return f"There was no time for {LOOKS[0]} pairs of windows within {budget}."
     over = f", and {budget} was over" if pairs < LOOKS[-1] else ""
-    return f"The interval of {pairs} pairs of windows includes 1.03x{over}."
+    return f"{pairs} pairs of windows do not prove a gain of 3 %{over}."
 
 
 LEAST_BYTES = 16 * 2**20

@@ -257,6 +257,7 @@ class ObservedRun:
         use = max(longest, key=lambda one: one.wall_seconds)
         use.role = "training"
         self._script.training_begun = True
+        use.settle_epochs()
         # What the script has written until now is kept.
         protection.flush()
         self._protect(consumption.NoConsumer(""), self._files.begin(use.dataset))

@@ -202,6 +202,16 @@ def test_roles_of_what_a_script_reads(text: str, roles: dict[str, str]) -> None:
     assert not any(use.inference for use in found.script.uses if not found.begun)
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_script_that_has_ended_has_read_its_data_as_often_as_it_ever_will(passes: int) -> None:
+    loop = f"while len(seen) < {4 * passes}:\n    for number in train:\n        seen.append(number)"
+    text = f"train = Dataset.range(4)\nnext(iter(train))\n{loop}"
+    (use,) = run_text(text).script.uses
+    assert not use.epochs_certain and use.passes == passes, "a look at the first element is none"
+    use.settle_epochs()
+    assert (use.epochs, use.epochs_certain) == (passes, True)
+
+
 @pytest.mark.parametrize(("text", "epochs", "certain"), [
     ("model.fit(train, epochs=9, initial_epoch=4)", 5, True),
     ("for epoch in range(3):\n    model.fit(train)", 1, False),

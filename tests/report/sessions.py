@@ -353,7 +353,7 @@ def likely() -> Session:
     found = photos()
     plan, gain = found.datasets[0].plan, Interval(1.31, 1.08, 1.57, 4, "cost model and windows, 80 %")
     assert plan is not None
-    why = "The interval of 4 pairs of windows includes 1.03x, and the budget of 60 s was over."
+    why = "4 pairs of windows do not prove a gain of 3 %, and the budget of 60 s was over."
     return with_main(undetermined(), candidate=Candidate(plan, gain, 0.92, "training", why, patch=found.patch))
 
 

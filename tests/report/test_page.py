@@ -16,6 +16,7 @@ from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Outcom
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session, TrainingResult
 from pipetune.core.session_file import redact
 from pipetune.core.settings import Command
+from pipetune.report import words
 from pipetune.report.answer import headline
 from pipetune.report.blocks import Checks, Commands, Diff, Facts
 from pipetune.report.page import page
@@ -119,6 +120,11 @@ def test_a_cache_speeds_up_from_the_second_epoch_on():
     rewrites = (replace(main.plan.rewrites[0], edits=(cache,)), *main.plan.rewrites[1:])
     cached = with_part(with_main(session, "plan", rewrites=rewrites), "patch", covered=[one.key for one in rewrites])
     assert claim(cached).sentence == "From the second epoch on: the first one fills the cache."
+    twice = (replace(rewrites[0], epochs_read=2.0), *rewrites[1:])
+    gain = cached.training.speedup.median
+    assert claim(with_main(cached, "plan", rewrites=twice)).sentence.endswith(
+        f"fills the cache. All 2 epochs together: {words.ratio(2 / (1 + 1 / gain))}."
+    )
     assert claim(session).sentence == ""
 
 
@@ -352,6 +358,10 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     assert "validation: 155 MiB more memory (what its cache holds)" in summary_line(
         replace(changed, patch=tuned.patch, datasets=(*session.datasets, kept))
     )
+    for source, said in (("range 9 | map | map | batch 2", True), ("range 9 | map | map | shuffle 4", False)):
+        frozen = replace(kept, pipeline=pipeline(source))
+        text = summary_line(replace(changed, patch=tuned.patch, datasets=(*session.datasets, frozen)))
+        assert ("validation: every epoch in the order of the first (which its cache keeps)" in text) == said
     likely = samples.likely()
     unproven = with_main(likely, candidate=replace(likely.candidate, plan=Plan("tuned", (samples.CACHE,))))
     assert "+ 155 MiB more memory (what its cache holds)" in summary_line(unproven)

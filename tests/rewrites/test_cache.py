@@ -118,7 +118,7 @@ SILENT: list[Row] = [
     (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 2}, "at most once"),
     # What varies with the order behind it would not: the shuffle between the two holds some elements only.
     (f"{_LISTED} | map random | shuffle [8 or 9"
-     " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "selects or joins"),
+     " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "leaves other elements out of its last batch"),
     (f"a = {_LISTED} | map random; b = a | shuffle 9; c = a | enumerate; concatenate b c", "selects or joins"),
     (f"{_LISTED} | map bytes=1k | repeat | [enumerate or window 2]", "selects or joins"),
     # The price is unknown.
@@ -383,6 +383,16 @@ def test_note_says_that_a_cache_freezes_an_order() -> None:
     assert "freezes" not in " ".join(moved.notes) and "order of the first one" in " ".join(frozen.notes)
     (shuffled,) = check_proposes("cache", f"{_LISTED} | shuffle 9 | map random")
     assert "shuffle (train.py:4) still gives each epoch another one." in shuffled.notes[-1]
+
+
+@pytest.mark.parametrize(("less", "places"), [("1ms", ["n3"]), ("9ms", ["n5"])])  # saves nearly all, or half of it
+def test_a_cache_in_front_of_a_shuffle_goes_before_one_that_gives_all_epochs_one_order(less: str, places: list[str]):
+    words = f"{_LISTED} | map bytes=1k cpu=9ms | shuffle 4 elements=9 bytes=1k | padded_batch 2 bytes=2k cpu={less}"
+    found = check_proposes("cache", words)
+    assert [one.node for one in found if one.safety is Safety.REORDERS] == places
+    note = found[0].notes[-1]
+    assert ("as far as its buffer reaches" in note) == (places == ["n3"])
+    assert ("padded_batch (train.py:6) makes the same batches in each" in note) == (places == ["n5"])
 
 
 def test_counted_elements_pass_through_operators_that_keep_them() -> None:

@@ -88,7 +88,7 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
         _VECTORS, tf.function(lambda x: tf.cast(tf.reduce_sum(x) * 1e6, tf.int64)), "shapes or dtypes"),
     "first length, in Python": (_VECTORS, lambda x: x * float(x.shape[0] or 7), "something different|constant"),
     "length of the first axis, in the graph": (
-        _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "depends on the number of rows"),
+        _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "computes with the number of rows"),
     "length of the first axis, a whole number": (
         _VECTORS, lambda x: x * tf.cast(tf.constant(x.shape[0] or 7), tf.float32), "something different"),
     "as much of a constant as the first axis is long": (
