@@ -49,7 +49,9 @@ def _frozen_order(use: DatasetUse, cache: Node, above: Sequence[Node]) -> Iterat
         return
     what = "the same batches" if batched else "the order of the first"
     message = f"cache() follows a shuffle: every epoch has {what}{', in another order' if reshuffled else ''}."
-    hint = "Put the cache before the shuffle (list_files also shuffles, unless shuffle=False is set)."
+    hint = f"Move shuffle(){' and batch()' if batched else ''} behind cache()."
+    if shuffle.made_by_list_files:
+        hint = "Pass shuffle=False to list_files, which shuffles by default, and call shuffle() after cache()."
     if (made := shuffle.location) is not None and made.library == "keras":  # nothing fits in between there
         hint = f"Pass batch_size=None to {made.method}, which shuffles and batches, and call .shuffle() and .batch() "
         hint += "after cache()."

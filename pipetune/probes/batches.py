@@ -92,12 +92,12 @@ def check_converters(single: Any, vectorized: Any, read: Collection[int] | None 
     loop = next((op.type for op in needed_ops(vectorized.graph) if op.type in _CONTROL_FLOW), None)
     if loop is not None:
         raise CannotProve(f"would run a loop, or one branch for all rows ({loop})")
-    alike = set[int]()  # what is the same for all rows is computed once, and not converted
+    alike = set[Any]()  # ops that compute the same for all rows: once, and without a converter
     for op in needed_ops(single.graph):
         if op.type in BRANCHES:
             _check_branch(op)
-        elif op.type != "Placeholder" and not op.op_def.is_stateful and all(id(one.op) in alike for one in op.inputs):
-            alike.add(id(op))
+        elif op.type != "Placeholder" and not op.op_def.is_stateful and all(one.op in alike for one in op.inputs):
+            alike.add(op)
         elif not _is_proven(op):
             raise CannotProve(f"has an op that tf.vectorized_map is not proven to convert correctly ({op.type})")
         elif op.type == _PARSER and (why_not := _uneven_features(op)):

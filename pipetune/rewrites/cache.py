@@ -16,20 +16,26 @@ from pipetune.core.edits import (
     SetArgument,
     inserted_caches,
 )
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
 from pipetune.rewrites.cache_places import (
+    CACHE,
     MIN_EPOCHS,
     CachePosition,
     available_cache_bytes,
+    best_position,
     branch_of,
     cache_group,
     describe_file_saving,
     describe_memory_saving,
+    does_no_work,
+    does_work,
     epochs_read,
+    is_in_memory,
+    is_worth_caching,
     move_after,
-    price_position,
+    position_after,
     saves_more,
     select_for_trial,
     suggest_saved_dataset,
@@ -37,24 +43,20 @@ from pipetune.rewrites.cache_places import (
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
-    ends_early,
-    losing_variation,
     own_constancy,
     reshuffles_each_epoch,
     shuffles_all,
-    stops_early,
 )
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
 from pipetune.rewrites.rule import (
     Rule,
     RuleContext,
     describe_operator,
-    errors_are_ignored,
     last_active_operator,
     runs_python,
 )
 
-NAME = "cache"
+NAME = CACHE
 
 _MAX_PROPOSALS = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
 """Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
@@ -96,7 +98,7 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
     places: list[CachePosition] = []
     stopped: NoProposal | None = None
     for node in context.pipeline:
-        if not _is_worth_caching(context, node):
+        if not is_worth_caching(context, node):
             continue
         if any(_varies(context, one) for one in (*context.pipeline.upstream(node.id), node)):
             continue
@@ -115,17 +117,6 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
         here = [one for one in places if one.safety is safety and (best is None or saves_more(one, best))]
         yield from _proposals(context, here, most=most)
         best = next(iter(select_for_trial(_fitting(context, here), most=1)), best)
-
-
-def best_position(context: RuleContext) -> CachePosition | None:
-    """Returns the place where storing elements saves most, whatever their size; None if none repeats or has a price.
-
-    Places upstream of every shuffle are preferred: the order then still differs between epochs.
-    """
-    answers = [position_after(context, node) for node in context.pipeline if _is_worth_caching(context, node)]
-    places = [one for one in answers if isinstance(one, CachePosition)]
-    in_order = [one for one in places if one.constancy is Constancy.SAME]
-    return next(iter(select_for_trial(in_order or places, most=1)), None)
 
 
 _MIN_SAVED_SHARE = 0.2
@@ -283,10 +274,10 @@ def cache_whole_passes(
         if len(node.inputs) != 1:
             return []
         node = pipeline[node.inputs[0]]
-    stored = [above for above in pipeline if above.op in ("cache", "snapshot") and _works(context, above.id)]
+    stored = [above for above in pipeline if above.op in ("cache", "snapshot") and does_work(context, above.id)]
     saved = {one.id for above in stored for one in pipeline.upstream(above.id)}
     left = [one for one in (*pipeline.upstream(node.id), node) if one.id not in saved]
-    if not _is_worth_caching(context, node) or (stored and all(_in_memory(one) or _does_no_work(one) for one in left)):
+    if not is_worth_caching(context, node) or (stored and all(is_in_memory(one) or does_no_work(one) for one in left)):
         return []
     nodes = [node]
     while len(readers := pipeline.consumers(nodes[-1].id)) == 1 and _adds_nothing(pipeline, readers[0]):
@@ -314,7 +305,7 @@ def _in_front_of_loop(context: RuleContext, node: Node) -> Node:
     Returns `node` if the loop builds more than that.
     """
     outside = node
-    while outside.id in context.built_in_loop and _does_no_work(outside) and len(outside.inputs) == 1:
+    while outside.id in context.built_in_loop and does_no_work(outside) and len(outside.inputs) == 1:
         if not operator_facts(outside.op).reads_all:
             break  # what is in front of it is not read to the end
         outside = context.pipeline[outside.inputs[0]]
@@ -331,30 +322,10 @@ def _keeps_order(context: RuleContext, node: Node, *, reorders: bool) -> bool:
     return node.op == "map" and move_after(context, node) is not None
 
 
-def _is_worth_caching(context: RuleContext, node: Node) -> bool:
-    """Whether a cache directly after `node` saves work that no cache upstream saves, or holds less than all those."""
-    here = operator_facts(node.op)
-    fewer = here.count is CountEffect.FEWER and not here.batches
-    joins = sum(_works(context, name) for name in node.inputs) > 1  # where each input would need a cache of its own
-    source = here.reads_files or (here.source and here.python)  # arrays in memory are a cache already
-    return _works(context, node.id) and (here.takes_function or here.batches or source or fewer or joins)
-
-
-def _works(context: RuleContext, name: str) -> bool:
-    """Whether an operator, or one upstream of it, does work that a cache after it would save."""
-    above = (*context.pipeline.upstream(name), context.pipeline[name])
-    return not all(_in_memory(one) or _does_no_work(one) for one in above)
-
-
-def _does_no_work(node: Node) -> bool:
-    here = operator_facts(node.op)
-    return (here.same_elements or here.batches or node.op == "zip") and not here.takes_function
-
-
 def stores_no_more_work(pipeline: Pipeline, rewrite: Rewrite, plan: Plan) -> bool:
     """Whether the caches of a rewrite store no work that those of a plan do not store: at most batches, or an order."""
     own, stored = (_stored_operators(pipeline, rewrites) for rewrites in ((rewrite,), plan.rewrites))
-    return bool(own and stored) and all(_does_no_work(pipeline[name]) for name in own - stored)
+    return bool(own and stored) and all(does_no_work(pipeline[name]) for name in own - stored)
 
 
 def _stored_operators(pipeline: Pipeline, rewrites: Iterable[Rewrite]) -> set[str]:
@@ -364,82 +335,6 @@ def _stored_operators(pipeline: Pipeline, rewrites: Iterable[Rewrite]) -> set[st
         for place in (cache.after if cache.after in pipeline else one.node for cache in inserted_caches(one.edits)):
             found |= {place, *(above.id for above in pipeline.upstream(place))}
     return found
-
-
-def _in_memory(node: Node) -> bool:
-    known = operator_facts(node.op)
-    return known.source and not known.reads_files and not known.python
-
-
-def position_after(context: RuleContext, node: Node) -> CachePosition | NoProposal:
-    """Returns the priced place directly after `node`, or why no cache is allowed there."""
-    if node.id in context.rebuilt_operators:
-        why = "the loop that reads the data builds this part in each iteration, and each time the cache would be empty"
-        first = next(one.id for one in context.pipeline if one.id in context.rebuilt_operators)
-        return NoProposal(NAME, first, f"No cache: {why}.")
-    found = constancy_after(context, node.id)
-    moved = move_after(context, node) if found.constancy is not Constancy.SAME else None
-    if moved is not None:
-        behind = moved.applied(context)
-        place = _position_as_it_is(behind, behind.pipeline[node.id])
-        if isinstance(place, CachePosition) and (place.epochs is None or place.epochs >= MIN_EPOCHS):
-            return replace(place, moved=moved)
-        if isinstance(place, NoProposal) and found.constancy is Constancy.DIFFERENT:
-            return place
-    return _position_as_it_is(context, node)
-
-
-def _position_as_it_is(context: RuleContext, node: Node) -> CachePosition | NoProposal:
-    """Returns the priced place directly after `node` while no operator moves, or why no cache is allowed there."""
-    found = constancy_after(context, node.id)
-    if found.constancy is Constancy.DIFFERENT:
-        varying = describe_operator(context.pipeline[found.node])
-        return NoProposal(NAME, found.node, f"No cache after {varying}: {found.why}.")
-    place = _priced_position(context, node, found.constancy)
-    if isinstance(place, CachePosition) and place.constancy is Constancy.SAME_ELEMENTS:
-        for reader, why in losing_variation(context, node):
-            return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
-    return place
-
-
-def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> CachePosition | NoProposal:
-    """Returns the price of a cache after `node`, whose elements are that constant, or why it would not be complete."""
-    below = context.pipeline.downstream(node.id)
-    for reader in below:
-        if stops_early(context, node, reader):
-            why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
-            return NoProposal(NAME, reader.id, f"No cache upstream of it: {why}.")
-    if (together := _loses_others_with_an_error(context, node)) is not None:
-        why = f"an element that fails takes others along in {describe_operator(together)}, until it is cached"
-        return NoProposal(NAME, together.id, f"No cache upstream of it: {why}.")
-    if ends_early(context, node):
-        why = "the loop that reads the data may leave it before its end, so the cache would never be complete"
-        return NoProposal(NAME, context.pipeline.output.id, f"No cache: {why}.")
-    cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)
-    if cached is not None:
-        why = "The script already stores elements here; a cache upstream would save nothing."
-        return NoProposal(NAME, cached.id, why)
-    elements, size = element_count(context, node.id), bytes_per_element(context, node.id)
-    if elements == INFINITE:
-        return NoProposal(NAME, node.id, "No cache: the data is infinite.")
-    if elements is None or size is None:
-        unknown = "the number of elements" if elements is None else "the size of an element"
-        why = f"{unknown} is unknown, so the cost cannot be estimated"
-        return NoProposal(NAME, node.id, f"No cache after {describe_operator(node)}: {why}.")
-    return price_position(context, node, constancy, elements=elements, element_bytes=size)
-
-
-_ALONE = frozenset({"cache", "filter", "map", "prefetch", "repeat", "shuffle", "with_options"})
-"""Operators in which an element that fails costs no other element its place."""
-
-
-def _loses_others_with_an_error(context: RuleContext, node: Node) -> Node | None:
-    """Returns an operator, between `node` and an `ignore_errors`, that drops other elements with one that fails.
-
-    An error is not cached: from the second epoch on these elements would be there.
-    """
-    below = (other for other in context.pipeline.downstream(node.id) if errors_are_ignored(other, context))
-    return next((other for other in below if other.op not in (*_ALONE, "ignore_errors")), None)
 
 
 def _without_refilled(context: RuleContext, places: list[CachePosition]) -> list[CachePosition]:
@@ -593,7 +488,7 @@ def _caches_without_work(context: RuleContext, node: Node) -> list[Node]:
     found, pipeline = list[Node](), context.pipeline
     while len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1:
         node = pipeline[node.inputs[0]]
-        if node.op != "cache" or node.argument("filename") or _works(context, node.id):
+        if node.op != "cache" or node.argument("filename") or does_work(context, node.id):
             continue
         if node.shared == 1 and node.location is not None and node.id not in context.read_by_others:
             found.append(node)

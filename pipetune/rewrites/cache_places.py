@@ -8,10 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
+from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
-from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, is_order_settled, reshuffles_each_epoch
+from pipetune.rewrites.epoch_constancy import (
+    Constancy,
+    constancy_after,
+    ends_early,
+    is_order_settled,
+    losing_variation,
+    reshuffles_each_epoch,
+    stops_early,
+)
 from pipetune.rewrites.pricing import (
     blocked_seconds_per_output,
+    bytes_per_element,
     element_count,
     format_bytes,
     format_seconds,
@@ -19,7 +29,10 @@ from pipetune.rewrites.pricing import (
     shuffle_buffer_elements,
 )
 from pipetune.rewrites.reorder import Obstacle, shuffle_move_class, upstream_moves
-from pipetune.rewrites.rule import RuleContext, describe_operator, upstream_chain
+from pipetune.rewrites.rule import RuleContext, describe_operator, errors_are_ignored, upstream_chain
+
+CACHE = "cache"
+"""Name of the rule that inserts it."""
 
 MIN_EPOCHS = 3
 """Minimum number of epochs, if known, to propose it: in the first one the buffer fills with finished elements before
@@ -238,6 +251,115 @@ def epochs_read(context: RuleContext, node: Node, outputs: float | None) -> floa
     counts = [below.argument("count") for below in context.pipeline.downstream(node.id) if below.op == "repeat"]
     rounds = [count for count in counts if isinstance(count, int) and count != INFINITE]
     return float(context.epochs * math.prod(rounds)) if len(rounds) == len(counts) else None
+
+
+def is_worth_caching(context: RuleContext, node: Node) -> bool:
+    """Whether a cache directly after `node` saves work that no cache upstream saves, or holds less than all those."""
+    here = operator_facts(node.op)
+    fewer = here.count is CountEffect.FEWER and not here.batches
+    joins = sum(does_work(context, name) for name in node.inputs) > 1  # where each input would need a cache of its own
+    source = here.reads_files or (here.source and here.python)  # arrays in memory are a cache already
+    return does_work(context, node.id) and (here.takes_function or here.batches or source or fewer or joins)
+
+
+def does_work(context: RuleContext, name: str) -> bool:
+    """Whether an operator, or one upstream of it, does work that a cache after it would save."""
+    above = (*context.pipeline.upstream(name), context.pipeline[name])
+    return not all(is_in_memory(one) or does_no_work(one) for one in above)
+
+
+def does_no_work(node: Node) -> bool:
+    """Whether an operator only passes elements on or puts them together, without a function of the script's."""
+    here = operator_facts(node.op)
+    return (here.same_elements or here.batches or node.op == "zip") and not here.takes_function
+
+
+def is_in_memory(node: Node) -> bool:
+    """Whether an operator yields what the script holds in memory anyway."""
+    known = operator_facts(node.op)
+    return known.source and not known.reads_files and not known.python
+
+
+def position_after(context: RuleContext, node: Node) -> CachePosition | NoProposal:
+    """Returns the priced place directly after `node`, or why no cache is allowed there."""
+    if node.id in context.rebuilt_operators:
+        why = "the loop that reads the data builds this part in each iteration, and each time the cache would be empty"
+        first = next(one.id for one in context.pipeline if one.id in context.rebuilt_operators)
+        return NoProposal(CACHE, first, f"No cache: {why}.")
+    found = constancy_after(context, node.id)
+    moved = move_after(context, node) if found.constancy is not Constancy.SAME else None
+    if moved is not None:
+        behind = moved.applied(context)
+        place = _position_as_it_is(behind, behind.pipeline[node.id])
+        if isinstance(place, CachePosition) and (place.epochs is None or place.epochs >= MIN_EPOCHS):
+            return replace(place, moved=moved)
+        if isinstance(place, NoProposal) and found.constancy is Constancy.DIFFERENT:
+            return place
+    return _position_as_it_is(context, node)
+
+
+def _position_as_it_is(context: RuleContext, node: Node) -> CachePosition | NoProposal:
+    """Returns the priced place directly after `node` while no operator moves, or why no cache is allowed there."""
+    found = constancy_after(context, node.id)
+    if found.constancy is Constancy.DIFFERENT:
+        varying = describe_operator(context.pipeline[found.node])
+        return NoProposal(CACHE, found.node, f"No cache after {varying}: {found.why}.")
+    place = _priced_position(context, node, found.constancy)
+    if isinstance(place, CachePosition) and place.constancy is Constancy.SAME_ELEMENTS:
+        for reader, why in losing_variation(context, node):
+            return NoProposal(CACHE, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
+    return place
+
+
+def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> CachePosition | NoProposal:
+    """Returns the price of a cache after `node`, whose elements are that constant, or why it would not be complete."""
+    below = context.pipeline.downstream(node.id)
+    for reader in below:
+        if stops_early(context, node, reader):
+            why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
+            return NoProposal(CACHE, reader.id, f"No cache upstream of it: {why}.")
+    if (together := _loses_others_with_an_error(context, node)) is not None:
+        why = f"an element that fails takes others along in {describe_operator(together)}, until it is cached"
+        return NoProposal(CACHE, together.id, f"No cache upstream of it: {why}.")
+    if ends_early(context, node):
+        why = "the loop that reads the data may leave it before its end, so the cache would never be complete"
+        return NoProposal(CACHE, context.pipeline.output.id, f"No cache: {why}.")
+    cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)
+    if cached is not None:
+        why = "The script already stores elements here; a cache upstream would save nothing."
+        return NoProposal(CACHE, cached.id, why)
+    elements, size = element_count(context, node.id), bytes_per_element(context, node.id)
+    if elements == INFINITE:
+        return NoProposal(CACHE, node.id, "No cache: the data is infinite.")
+    if elements is None or size is None:
+        unknown = "the number of elements" if elements is None else "the size of an element"
+        why = f"{unknown} is unknown, so the cost cannot be estimated"
+        return NoProposal(CACHE, node.id, f"No cache after {describe_operator(node)}: {why}.")
+    return price_position(context, node, constancy, elements=elements, element_bytes=size)
+
+
+_ALONE = frozenset({"cache", "filter", "map", "prefetch", "repeat", "shuffle", "with_options"})
+"""Operators in which an element that fails costs no other element its place."""
+
+
+def _loses_others_with_an_error(context: RuleContext, node: Node) -> Node | None:
+    """Returns an operator, between `node` and an `ignore_errors`, that drops other elements with one that fails.
+
+    An error is not cached: from the second epoch on these elements would be there.
+    """
+    below = (other for other in context.pipeline.downstream(node.id) if errors_are_ignored(other, context))
+    return next((other for other in below if other.op not in (*_ALONE, "ignore_errors")), None)
+
+
+def best_position(context: RuleContext) -> CachePosition | None:
+    """Returns the place where storing elements saves most, whatever their size; None if none repeats or has a price.
+
+    Places upstream of every shuffle are preferred: the order then still differs between epochs.
+    """
+    answers = [position_after(context, node) for node in context.pipeline if is_worth_caching(context, node)]
+    places = [one for one in answers if isinstance(one, CachePosition)]
+    in_order = [one for one in places if one.constancy is Constancy.SAME]
+    return next(iter(select_for_trial(in_order or places, most=1)), None)
 
 
 def pareto_frontier(places: Sequence[CachePosition]) -> list[CachePosition]:

@@ -425,13 +425,13 @@ def _refuse_indirect_call(draft: Draft, call: CallSite, file: str, function: cst
     made, name = draft.tree(call.file).calls.get(call.end), function.name.value
     if made is None:
         raise CannotExpress(f"{name} is called where no argument can be added.")
-    is_method = class_of_method(draft.tree(file), function) is not None and isinstance(made.func, cst.Attribute)
+    in_class = class_of_method(draft.tree(file), function) is not None
+    method = made.func if in_class and isinstance(made.func, cst.Attribute) else None
     given = {one.value for argument in made.args for one in nodes_within(argument, cst.Name)}
-    attribute = made.func.attr.value if isinstance(made.func, cst.Attribute) else None
-    by_name = is_method and attribute == name and name not in given  # not as in `ds.apply(self.apply)`
+    by_name = method is not None and method.attr.value == name and name not in given  # not `ds.apply(self.apply)`
     if not by_name and [one.node for one in functions_of(draft, call.file, made.func)] != [function]:
         raise CannotExpress(f"{name} is not called directly by its name.")
-    if is_method and has_other_definition(draft, file, function, caller=call.file):
+    if method is not None and has_other_definition(draft, file, function, caller=call.file):
         raise CannotExpress(f"Several functions or methods are named {name}.")
 
 

@@ -16,8 +16,7 @@ from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.core.time_plan import FILE_READS, READ_SWEEPS, TimePlan
 from pipetune.measure import files, source_reads
 from pipetune.pipelines.element_counting import count_elements
-from pipetune.rewrites.cache import best_position
-from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even, storage_rate
+from pipetune.rewrites.cache_places import best_position, describe_saved_dataset, epochs_to_break_even, storage_rate
 from pipetune.stages.study import Study, rule_context
 
 _FEWEST_SECONDS = 0.8  # below that no sweep is run

@@ -86,6 +86,15 @@ def test_findings(text: str, how: dict[str, Any], expected: list[str], words: st
     check(text, expected, words, **how)
 
 
+@pytest.mark.parametrize(("text", "hint"), [
+    ("range elements=99 | shuffle 9 | cache", "Move shuffle() behind cache()."),
+    ("range elements=99 | shuffle 9 | batch 3 | cache", "Move shuffle() and batch() behind cache()."),
+    ("list_files | interleave | cache | batch 3", "Pass shuffle=False to list_files"),
+])  # fmt: skip
+def test_what_gives_each_epoch_an_order_of_its_own(text: str, hint: str):
+    assert found(text)[-1].hint.startswith(hint)
+
+
 def test_a_cache_behind_a_shuffle_of_keras_can_only_be_followed_by_another():
     pipeline = use("range elements=99 | shuffle 9 | batch 3 | cache").pipeline
     made = SourceLocation("train.py", 3, 0, 3, 40, "image_dataset_from_directory", library="keras")

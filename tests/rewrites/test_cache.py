@@ -15,8 +15,15 @@ from pipetune.core.pipeline import UNKNOWN, Node, Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.model.memory import added_bytes
 from pipetune.rewrites import cache, cache_places
-from pipetune.rewrites.cache import RULE, best_position, cache_whole_passes, position_after, stores_no_more_work
-from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
+from pipetune.rewrites.cache import RULE, cache_whole_passes, stores_no_more_work
+from pipetune.rewrites.cache_places import (
+    CachePosition,
+    best_position,
+    cache_group,
+    describe_saved_dataset,
+    epochs_to_break_even,
+    position_after,
+)
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.epoch_constancy import Constancy
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test, with_measured, with_profile
