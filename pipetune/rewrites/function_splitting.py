@@ -9,13 +9,13 @@ from pipetune.core.edits import Insert, Move, NoProposal, Rewrite, Safety, Split
 from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import with_part_costs
-from pipetune.rewrites.cache import position_after
 from pipetune.rewrites.cache_places import (
     CachePosition,
     MovedOperators,
     available_cache_bytes,
     cache_group,
     describe_memory_saving,
+    position_after,
 )
 from pipetune.rewrites.pricing import format_bytes, seconds_per_output
 from pipetune.rewrites.reorder import UpstreamMove, shuffle_move_class, upstream_moves
