@@ -111,7 +111,7 @@ def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]
     if any(place.never_pays for place in places):
         yield _no_proposal_for_single_read(context, output)
         places = [place for place in places if not place.never_pays]
-    places = _without_frozen(context.pipeline, _without_refilled(context, places))
+    places = _without_frozen(context, _without_refilled(context, places))
     best: CachePosition | None = None
     for safety, most in _MAX_PROPOSALS.items():
         here = [one for one in places if one.safety is safety and (best is None or saves_more(one, best))]
@@ -353,19 +353,21 @@ _NEARLY = 0.7
 accuracy."""
 
 
-def _without_frozen(pipeline: Pipeline, places: list[CachePosition]) -> list[CachePosition]:
-    """Returns the places without those that give all epochs one order, if one upstream, which leaves them a shuffle,
-    needs the same approval and saves nearly as much.
+def _without_frozen(context: RuleContext, places: list[CachePosition]) -> list[CachePosition]:
+    """Returns the places without those that give all epochs one order, where one upstream needs the same approval.
+
+    If that one saves nearly as much, and a shuffle follows it.
     """
-
-    def is_dominated(place: CachePosition) -> bool:
-        above = {one.id for one in pipeline.upstream(place.node.id)}
-        saved = _NEARLY * (place.saved_seconds_per_output or 0.0)
-        return any(one.node.id in above and (one.saved_seconds_per_output or 0.0) >= saved for one in shuffled)
-
     weakest = [place for place in places if place.safety is Safety.REORDERS]
-    shuffled = [place for place in weakest if place.reshuffled]
-    return [place for place in places if place not in weakest or place in shuffled or not is_dominated(place)]
+    fitting = _fitting(context, weakest)
+    shuffled = {place.node.id: place.saved_seconds_per_output or 0.0 for place in fitting if place.reshuffled}
+    dropped = set[str]()
+    for place in weakest:
+        above = shuffled.keys() & {one.id for one in context.pipeline.upstream(place.node.id)}
+        most = max((shuffled[name] for name in above), default=None)
+        if not place.reshuffled and most is not None and most >= _NEARLY * (place.saved_seconds_per_output or 0.0):
+            dropped.add(place.node.id)
+    return [place for place in places if place.node.id not in dropped]
 
 
 def _no_proposal_for_single_read(context: RuleContext, output: Node) -> NoProposal:

@@ -110,6 +110,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "a product in a branch": (_SQUARES, lambda x: tf.cond(x[0, 0] > 0.0, lambda: tf.matmul(x, x), lambda: x), _NO_CALL),
     "mapped inside": (_SQUARES, lambda x: tf.map_fn(lambda row: row * 2.0, x), ""),
     "a constant only": (_SCALARS, lambda i: tf.constant(3.0), "shapes or dtypes|once per batch"),
+    "weights that no row changes": (
+        _VECTORS, lambda x: tf.tensordot(x, tf.signal.linear_to_mel_weight_matrix(2, 6, 100.0, 1.0, 40.0), 1), ""),
     "a variable": (_VECTORS, lambda x: x * _STATE, "state"),
     "checked": (_VECTORS, lambda x: tf.debugging.check_numerics(x, "bad"), "checks values"),
     "Python": (_VECTORS, lambda x: tf.numpy_function(np.sort, [x], tf.float32), "state|shapes"),
@@ -130,7 +132,7 @@ VECTORIZED = [
     "reshaped", "two components of different rank", "a constant of the batch's rank", "joined in front",
     "a condition on a value", "a condition that no value meets",
 ]  # fmt: skip
-VECTORIZED_INEXACTLY = ["mean over everything", "matrix product"]
+VECTORIZED_INEXACTLY = ["mean over everything", "matrix product", "weights that no row changes"]
 
 
 def _edits(source: Any, asked: BatchedCall) -> tuple[Edit, ...]:
