@@ -402,16 +402,26 @@ class _Draws:
     functions: dict[cst.CSTNode, list[UserFunction]] = field(default_factory=dict)  # by the name that refers to them
     names: dict[cst.CSTNode, list[cst.Name | cst.Attribute]] = field(default_factory=dict)  # by the code that has them
     drawing: dict[cst.CSTNode, bool] = field(default_factory=dict)  # code that was searched
+    making: dict[cst.CSTNode, list[cst.CSTNode]] = field(default_factory=dict)  # what makes a variable, by its name
+    searched: set[tuple[cst.CSTNode, tuple[CallSite, ...]]] = field(default_factory=set)  # without draws that it skips
 
     def are_skipped(self, place: Place, above: tuple[cst.CSTNode, ...]) -> bool:
-        """Whether a piece of code has draws that it skipped; `above` is the code that refers to it."""
-        above = (*above, place[1])
-        for name in self._names_in(place[1]):
+        """Whether a piece of code has draws that it skipped; `above` is the code that refers to it.
+
+        Statements that assign one variable after the other refer to each other on as many ways as there are orders of
+        them: each is searched once.
+        """
+        _, code, stack = place
+        if (code, tuple(stack)) in self.searched:
+            return False
+        self.searched.add((code, tuple(stack)))
+        above = (*above, code)
+        for name in self._names_in(code):
             behind = [one for one in self._code_behind(name, place) if one[1] not in above]
             if not _names_draw(name) and not any(map(self._in_code, behind)):
                 continue
             runs = _runs(self.draft, name, place)
-            if runs is None or len(above) > MOST_CALLS:
+            if runs is None or len(stack) > MOST_CALLS:
                 return True
             if runs and any(self.are_skipped(one, above) for one in behind):
                 return True
@@ -449,7 +459,9 @@ class _Draws:
         if isinstance(name, cst.Attribute):
             return []
         found = value_behind(self.draft, file, name, stack)
-        return [*([found] if found is not None else []), *((file, one, stack) for one in _made_by(tree, name))]
+        if name not in self.making:
+            self.making[name] = _made_by(tree, name)
+        return [*([found] if found is not None else []), *((file, one, stack) for one in self.making[name])]
 
     def _may_be_function(self, file: str, name: cst.Name | cst.Attribute) -> bool:
         """Whether a name or attribute may be a function of the user; a quick answer for those of libraries."""

@@ -338,6 +338,10 @@ SCRIPTS = [
     Script("a cache behind a skipped branch of the script that a function may decide", FLAGGED.replace("ds = range",
      "def choose():\n    global flip\n    flip = True\nds = range"), CACHED, "Above the cache is a condition"),
     Script("a cache behind a function with draws below a condition", DRAWING, CACHED, "draws in another run"),
+    Script("a cache behind a function of many steps, whose draws follow from seeds",  # in as many orders as 12!
+     "def moved(x, y):\n" + "    x, y = tf.random.split(x, y), tf.random.fold_in(y, x)\n" * 12 + "    return x\n"
+     + "train(range(9).map(lambda x: moved(x, 1)).batch(2))\n", CACHED,
+     ("train(range(9).map(lambda x: moved(x, 1)).batch(2).cache())",)),
     Script("a cache behind a function with draws below a condition that a literal decides",
      DRAWING.replace("9 * 0", "False"), CACHED, ("train(range(9).map(lambda x: noisy(x, False)).batch(2).cache())",)),
     Script("a cache behind a function with draws, as a partial with a literal", "from functools import partial\n"
