@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile
 
 from pipetune.core.edits import Rewrite, Safety, apply_edits, inserted_caches
 from pipetune.core.operators import operator_facts
-from pipetune.core.pipeline import Pipeline, location_of
+from pipetune.core.pipeline import Node, Pipeline, location_of
 from pipetune.core.results import Comparison
 from pipetune.core.session import (
     DatasetResult,
@@ -110,8 +111,9 @@ def checks(session: Session) -> Checks | None:
         if one is None or planned is None or planned.plan is None:
             continue
         caches = [rewrite for rewrite in planned.plan.rewrites if inserted_caches(rewrite.edits)]
-        if any(_gives_one_order(one.pipeline, cache) for cache in caches):
-            answers.append(("changed", f"{of}every epoch in the order of the first", "which its cache keeps"))
+        for frozen in dict.fromkeys(_frozen_by(one.pipeline, cache) for cache in caches):
+            if frozen:
+                answers.append(("changed", f"{of}{frozen}", "which its cache keeps"))
         held = sum(cache.predicted_bytes for cache in caches)
         if held and (of or planned is one.candidate):  # otherwise the peak says it
             answers.append(("yes", f"{of}{words.byte_size(held)} more memory", "what its cache holds"))
@@ -125,16 +127,20 @@ def checks(session: Session) -> Checks | None:
     return Checks("Safe?", tuple(answers)) if answers else None
 
 
-def _gives_one_order(pipeline: Pipeline, rewrite: Rewrite) -> bool:
-    """Whether a cache keeps elements whose order differed between epochs, and no shuffle follows that draws another.
-
-    So do the batches that are made of them.
-    """
+def _frozen_by(pipeline: Pipeline, rewrite: Rewrite) -> str:
+    """What a cache keeps that differed between epochs: the order, unless a shuffle draws another, or the batches."""
     if rewrite.safety is not Safety.REORDERS:
-        return False
+        return ""
     (cache,) = inserted_caches(rewrite.edits)
-    below = apply_edits(pipeline, rewrite.edits).downstream(cache.id)
-    return not any(one.op == "shuffle" and one.argument("reshuffle_each_iteration") is not False for one in below)
+    planned = apply_edits(pipeline, rewrite.edits)
+    if not any(map(_reshuffles, planned.downstream(cache.id))):
+        return "every epoch in the order of the first"
+    above = dropwhile(lambda one: not _reshuffles(one), planned.upstream(cache.id))
+    return "the same batches in every epoch" if any(operator_facts(one.op).batches for one in above) else ""
+
+
+def _reshuffles(node: Node) -> bool:
+    return node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
 
 
 _RUN = {True: ("yes", "the patched script was run"), None: ("unknown", "the patched script was not run")}

@@ -39,12 +39,12 @@ from pipetune.rewrites.cache_places import (
     saves_more,
     select_for_trial,
     suggest_saved_dataset,
+    variation_behind,
 )
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
     own_constancy,
-    reshuffles_each_epoch,
     shuffles_all,
 )
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
@@ -435,19 +435,7 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     if moved is not None:
         notes += moved.notes
     if place.constancy is Constancy.SAME_ELEMENTS:
-        shuffles = [one for one in behind.pipeline.downstream(node.id) if reshuffles_each_epoch(one)]
-        after = next((one for one in shuffles if place.order_settled or shuffles_all(behind, one)), None)
-        ordering = behind.pipeline[constancy_after(behind, node.id).node]
-        frozen = f"he cache freezes the order of {describe_operator(ordering)}"
-        if after is not None or shuffles:
-            extent = "" if after is not None else ", as far as its buffer reaches"
-            kept = f"{describe_operator(after or shuffles[0])} still gives each epoch another one{extent}"
-            notes.append(f"T{frozen}; {kept}.")
-        else:
-            below = behind.pipeline.downstream(ordering.id)
-            batch = next((describe_operator(one) for one in below if operator_facts(one.op).batches), "")
-            batches = f", and {batch} makes the same batches in each" if batch else ""
-            notes.append(f"Every epoch then has the order of the first one: t{frozen}{batches}.")
+        notes.append(_describe_frozen_order(behind, place))
     if to_file:
         notes.append(
             f"The file {filename} remains after the run. It serves stale data once a function or a file has changed or "
@@ -480,6 +468,22 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
         predicted_bytes=0.0 if to_file else place.size_bytes,
         epochs_read=read,
     )
+
+
+def _describe_frozen_order(context: RuleContext, place: CachePosition) -> str:
+    """Returns what no longer differs from epoch to epoch behind a cache, in words, and what still does."""
+    found = variation_behind(context, place.node)
+    frozen = f"he cache freezes the order of {describe_operator(found.ordering)}"
+    if found.batch is not None:
+        frozen += f", and {describe_operator(found.batch)} makes the same batches in every epoch"
+    if not found.shuffles:
+        return f"Every epoch then has the order of the first one: t{frozen}."
+    whole = next((one for one in found.shuffles if place.order_settled or shuffles_all(context, one)), None)
+    shuffle = describe_operator(whole or found.shuffles[0])
+    if found.batch is not None:
+        return f"T{frozen}; {shuffle} still gives these another order."
+    extent = "" if whole is not None else ", as far as its buffer reaches"
+    return f"T{frozen}; {shuffle} still gives each epoch another one{extent}."
 
 
 def _caches_without_work(context: RuleContext, node: Node) -> list[Node]:

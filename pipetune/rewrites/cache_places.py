@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
 from pipetune.core.operators import CountEffect, operator_facts
@@ -135,7 +136,7 @@ class CachePosition:
     epochs: float | None = None  # how often the script reads the data here; None: not known
     moved: MovedOperators | None = None  # the operators upstream that then move after the cache; None: none do
     order_settled: bool = False  # the order there is of no account: a shuffle of all elements downstream draws it anew
-    reshuffled: bool = False  # a shuffle downstream, of whatever size, still gives each epoch an order of its own
+    reshuffled: bool = False  # a shuffle downstream, of whatever size, still draws from single elements in each epoch
 
     @property
     def safety(self) -> Safety:
@@ -191,8 +192,30 @@ def price_position(
         outputs_per_epoch=outputs,
         epochs=epochs_read(context, node, outputs),
         order_settled=is_order_settled(context, node.id),
-        reshuffled=any(map(reshuffles_each_epoch, context.pipeline.downstream(node.id))),
+        reshuffled=variation_behind(context, node).is_of_elements,
     )
+
+
+@dataclass(frozen=True)
+class VariationBehind:
+    """What still varies from epoch to epoch behind a cache after a place, whose order it freezes."""
+
+    ordering: Node  # draws the order that is frozen
+    shuffles: tuple[Node, ...]  # downstream of the cache
+    batch: Node | None  # makes batches in the frozen order: the same ones in every epoch
+
+    @property
+    def is_of_elements(self) -> bool:
+        return bool(self.shuffles) and self.batch is None
+
+
+def variation_behind(context: RuleContext, node: Node) -> VariationBehind:
+    """Returns what varies behind a cache after `node`, in the pipeline of the context."""
+    ordering = context.pipeline[constancy_after(context, node.id).node]
+    shuffles = tuple(filter(reshuffles_each_epoch, context.pipeline.downstream(node.id)))
+    frozen = takewhile(lambda one: one not in shuffles, context.pipeline.downstream(ordering.id))
+    batch = next((one for one in frozen if operator_facts(one.op).batches), None)
+    return VariationBehind(ordering, shuffles, batch)
 
 
 def _skipped_operators(context: RuleContext, node: Node) -> list[Node]:

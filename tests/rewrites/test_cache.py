@@ -401,11 +401,18 @@ def test_a_cache_in_front_of_a_shuffle_goes_before_one_that_gives_all_epochs_one
     size: str, less: str, places: list[str]
 ):
     words = f"{_LISTED} | map bytes={size} cpu=9ms | shuffle 4 elements=9 bytes=1k | padded_batch 2 bytes=2k cpu={less}"
-    found = [one for one in proposals(RULE, context(words, memory_limit_bytes=2e4))[0] if not one.needs]
-    assert [one.node for one in found if one.safety is Safety.REORDERS] == places
-    note = found[0].notes[-1]
+
+    def caches(text: str) -> list[Rewrite]:
+        found = proposals(RULE, context(text, memory_limit_bytes=2e4))[0]
+        return [one for one in found if one.safety is Safety.REORDERS and not one.needs]
+
+    assert [one.node for one in caches(words)] == places
+    note = caches(words)[0].notes[-1]
     assert ("as far as its buffer reaches" in note) == (places == ["n3"])
-    assert ("padded_batch (train.py:6) makes the same batches in each" in note) == (places == ["n5"])
+    assert ("padded_batch (train.py:6) makes the same batches in every" in note) == (places == ["n5"])
+    behind = caches(f"{words} | shuffle 9")
+    assert [one.node for one in behind] == places, "a shuffle of batches leaves them the same"
+    assert ("shuffle (train.py:7) still gives these another order" in behind[0].notes[-1]) == (places == ["n5"])
 
 
 def test_counted_elements_pass_through_operators_that_keep_them() -> None:
