@@ -106,6 +106,7 @@ STALL = Measurement(Part.VERDICT, 6.0, most=12.0, least=1.0)
 OPERATOR_COSTS = Measurement(Part.PREPARATION, 3.0, most=8.0)
 FILE_READS = Measurement(Part.PREPARATION, 3.0, most=5.0)
 ELEMENT_COUNT = Measurement(Part.PREPARATION, 3.0, most=5.0, least=0.5)
+GENERATOR_COUNT = Measurement(Part.PREPARATION, 10.0, most=15.0, least=10.0)  # where what Python yields may be cached
 RUNTIME_OVERHEADS = Measurement(Part.PREPARATION, 1.0, most=2.0, least=0.4)
 BATCH_COSTS = Measurement(Part.PREPARATION, 2.0, most=4.0, least=0.3)
 VARIANT_COSTS = Measurement(Part.PREPARATION, 3.0, most=6.0, least=2.0)

@@ -67,9 +67,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields proposals for caches in memory or in files, and why other places get none."""
     yield from _proposals_as_proven(context)
     if any(map(runs_python, context.pipeline)):
-        for one in _proposals_as_proven(replace(context, python_repeats=True)):
-            if isinstance(one, Rewrite) and Consent.PYTHON_CACHE in one.needs:
-                yield one
+        found = list(_proposals_as_proven(replace(context, python_repeats=True)))
+        approved = [one for one in found if isinstance(one, Rewrite) and Consent.PYTHON_CACHE in one.needs]
+        yield from approved or (one for one in found if isinstance(one, NoProposal))
         for node in context.pipeline:
             if _varies(context, node):
                 why = f"No cache after {describe_operator(node)}: it gave other elements when it was read again."
@@ -434,17 +434,20 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     notes += [f"{describe_operator(one)} is removed: nothing reads it once the new one is filled." for one in replaced]
     if moved is not None:
         notes += moved.notes
+    needs, approved = set[Consent](), list[str]()
     if place.constancy is Constancy.SAME_ELEMENTS:
-        notes.append(_describe_frozen_order(behind, place))
+        approved.append(_describe_frozen_order(behind, place))
     if to_file:
-        notes.append(
+        needs.add(Consent.FILE_CACHE)
+        approved.append(
             f"The file {filename} remains after the run. It serves stale data once a function or a file has changed or "
             "the script is given other files, and two writers at once fail: delete it whenever these change."
         )
-    needs = {Consent.FILE_CACHE} if to_file else set[Consent]()
     if context.python_repeats and any(map(runs_python, (node, *context.pipeline.upstream(node.id)))):
         needs.add(Consent.PYTHON_CACHE)
-        notes.append(_PYTHON_NOTE)
+        approved.append(_PYTHON_NOTE)
+    if approved:
+        notes.append(" ".join(approved))
     read = place.epochs
     if read is None and node.id in context.built_in_loop:  # empty again in the next iteration
         read = epochs_read(replace(behind, epochs=context.epochs_in_loop), node, place.outputs_per_epoch)

@@ -220,8 +220,11 @@ def suggest_python_alternatives(context: RuleContext, *, cached: Collection[str]
 
 def _starts_generators(node: Node) -> bool:
     """Whether Python generators yield the elements: its own, or one for each element of its input."""
-    calls = node.function is not None and PYTHON_CALLS.intersection(node.function.operations)
-    return node.op == "from_generator" or (node.op in FLATTENING and runs_python(node) and not calls)
+    operations = frozenset(node.function.operations if node.function is not None else ())
+    makes = "GeneratorDataset" in operations or operations.isdisjoint(
+        PYTHON_CALLS
+    )  # a generator with arguments has both
+    return node.op == "from_generator" or (node.op in FLATTENING and runs_python(node) and makes)
 
 
 def _cache_to_approve(node: Node, context: RuleContext) -> str:

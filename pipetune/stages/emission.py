@@ -48,7 +48,7 @@ from pipetune.source.own_place import validates_at
 from pipetune.source.patch_application import digest_of
 from pipetune.source.shared_calls import SharedCalls
 from pipetune.source.unified_diffs import patch_header, unified_diff
-from pipetune.stages.study import Study, may_change_along, only_inserts, reads_along
+from pipetune.stages.study import Study, may_change_along, only_caches, only_inserts, reads_along
 from pipetune.timing.windows import host_part
 
 _PART_DIFFERS = "Without the other rewrites of the plan, it could not be shown to yield the same data."
@@ -292,7 +292,7 @@ class SharedCallTrials:
             if self._sharing.count_datasets(node)[0] > 1 + len(sharing):
                 return False  # the call has created a dataset that was not read here
             others.update(sharing)
-        if rewrite.safety <= Safety.STATISTICAL:
+        if rewrite.safety <= Safety.STATISTICAL or only_caches(rewrite.edits):
             readers = {index for index in others if self._reads_what_training_reads(index, rewrite, touched)}
             if others and others == readers:
                 return True  # they get the same elements, from the same cache

@@ -15,7 +15,14 @@ from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.core.results import Prediction, Trial
 from pipetune.core.storage import description, tfds_reads
-from pipetune.core.time_plan import BATCH_COSTS, ELEMENT_COUNT, READ_AGAIN, RUNTIME_OVERHEADS, VARIANT_COSTS
+from pipetune.core.time_plan import (
+    BATCH_COSTS,
+    ELEMENT_COUNT,
+    GENERATOR_COUNT,
+    READ_AGAIN,
+    RUNTIME_OVERHEADS,
+    VARIANT_COSTS,
+)
 from pipetune.equality.compare import differs_when_read_again
 from pipetune.measure.epochs import measure_next, measure_overheads
 from pipetune.measure.variant_costs import RemainingShares, measure_batch_costs, measure_shares
@@ -72,7 +79,8 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
     source, annotated = study.runner.cut.source, study.annotated_pipeline
     with study.runner.measuring():
         study.journal.report_progress("counting the elements of an epoch")
-        limit_seconds = study.time_plan.seconds_for(ELEMENT_COUNT)
+        by_python = Consent.PYTHON_CACHE in study.settings.allow and any(map(runs_python, annotated))
+        limit_seconds = study.time_plan.seconds_for(GENERATOR_COUNT if by_python else ELEMENT_COUNT)
         cardinality = count_elements(study.subject.source, limit_seconds=limit_seconds, known=profile.cardinality)
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
         overheads = measure_overheads(study.cores, seconds=study.time_plan.seconds_for(RUNTIME_OVERHEADS))

@@ -15,7 +15,7 @@ from pipetune.capture.consumption import FIRST_ELEMENTS, Consumer, Consumption, 
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.rebuilding import loops_at, rebuild_loops, rebuilt_operators
 from pipetune.capture.written_files import WrittenFiles
-from pipetune.core.edits import Edit, Insert, Plan, Safety
+from pipetune.core.edits import Edit, Insert, Plan, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
@@ -141,17 +141,24 @@ def may_change_along(safety: Safety, edits: Sequence[Edit], use: Consumption | D
     """Whether what reads the very data that these edits change may get the changed data.
 
     A preview of some elements may. So may longer ones and `adapt`, where operators are only inserted and all elements
-    stay as they are.
+    stay as they are. A cache that freezes an order gives `adapt`, which reads once, an order as it had before.
     """
     elements = use.consumed_elements if isinstance(use, DatasetResult) else use.elements
     if use.role == "preview" and elements < FIRST_ELEMENTS:
-        return safety <= Safety.STATISTICAL
+        return safety <= Safety.STATISTICAL or only_caches(edits)
+    if use.role == "adapt" and only_caches(edits):
+        return True
     return use.role in ("preview", "adapt") and only_inserts(safety, edits)
 
 
 def only_inserts(safety: Safety, edits: Sequence[Edit]) -> bool:
     """Whether all operators and all elements stay as they are."""
     return safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in edits)
+
+
+def only_caches(edits: Sequence[Edit]) -> bool:
+    """Whether nothing is changed but that elements are kept: the first pass is as before."""
+    return len(inserted_caches(edits)) == len(edits)
 
 
 OTHERS_COMPARISON_SECONDS = 3.0

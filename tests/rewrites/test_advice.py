@@ -119,8 +119,9 @@ def test_generator_limit_and_alternative_are_suggested() -> None:
     assert "40% of what the model needs" in found.message
     (found,) = _python("from_generator cpu=2ms | batch 32")
     assert "training step" not in found.message  # no step was measured
-    (found,) = _python("list_files | interleave! inner=FlatMapDataset python | batch 32")
-    assert found.code == "python-generator" and "interleave (train.py:3) runs Python" in found.message
+    for calls in ("", " calls=PyFunc+GeneratorDataset"):  # with arguments, it calls Python itself, too
+        (found,) = _python(f"list_files | interleave! inner=FlatMapDataset python{calls} | batch 32")
+        assert found.code == "python-generator" and "interleave (train.py:3) runs Python" in found.message
 
 
 def test_limit_and_alternative_of_a_map_that_runs_python_are_suggested() -> None:

@@ -135,6 +135,7 @@ SILENT: list[Row] = [
      _UNCOUNTED),
     ("range 90 elements=90 | interleave profiled=30 bytes=1k | map random", _UNCOUNTED),
     ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", _UNCOUNTED),
+    ("from_generator bytes=1k | map random | batch 2", _UNCOUNTED),  # whatever is approved
     ("TFRecordDataset elements=9 | map | batch 2", "the size of an element"),
     ("TFRecordDataset bytes=1k elements=-1", "infinite"),
     # Nothing is saved.
@@ -390,6 +391,12 @@ def test_note_says_that_a_cache_freezes_an_order() -> None:
     assert "freezes" not in " ".join(moved.notes) and "order of the first one" in " ".join(frozen.notes)
     (shuffled,) = check_proposes("cache", f"{_LISTED} | shuffle 9 | map random")
     assert "shuffle (train.py:4) still gives each epoch another one." in shuffled.notes[-1]
+
+
+def test_all_that_is_approved_is_in_the_last_note() -> None:
+    (python,) = [one for one in check_proposes("cache", f"{_LISTED} python | map random") if one.needs]
+    assert python.safety is Safety.REORDERS
+    assert "order of the first one" in python.notes[-1] and "what Python functions" in python.notes[-1]
 
 
 @pytest.mark.parametrize(("size", "less", "places"), [

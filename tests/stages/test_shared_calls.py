@@ -131,9 +131,11 @@ def test_cache_is_not_added_to_shared_call() -> None:
     ("adapt", 1, CACHED.edits[0], Safety.EXACT, True),
     ("validation", 1, CACHED.edits[0], Safety.EXACT, False),
     ("preview", 1, CACHED.edits[0], Safety.STATISTICAL, True),
-    ("preview", 1, CACHED.edits[0], Safety.REORDERS, False),
-    ("adapt", 1, CACHED.edits[0], Safety.STATISTICAL, False),
+    ("preview", 1, CACHED.edits[0], Safety.REORDERS, True),  # who reads it once gets an order as before
+    ("adapt", 1, CACHED.edits[0], Safety.REORDERS, True),
+    ("preview", 100, CACHED.edits[0], Safety.REORDERS, False),
     ("preview", 1, Move("n2", "n0"), Safety.EXACT, True),
+    ("preview", 1, Move("n2", "n0"), Safety.REORDERS, False),
     ("adapt", 1, Move("n2", "n0"), Safety.EXACT, False),
     ("preview", 100, CACHED.edits[0], Safety.EXACT, True),
     ("preview", 100, Move("n2", "n0"), Safety.EXACT, False),
@@ -267,9 +269,9 @@ shown = train.take(1)
 
 @pytest.mark.parametrize(("role", "elements", "safety", "changed"), [
     ("preview", 1, Safety.EXACT, True),
-    ("preview", 1, Safety.REORDERS, False),
+    ("preview", 1, Safety.REORDERS, True),
     ("preview", 100, Safety.STATISTICAL, False),
-    ("adapt", 100, Safety.EXACT, True),
+    ("adapt", 100, Safety.REORDERS, True),
     ("evaluation", 1, Safety.EXACT, False),
 ])  # fmt: skip
 def test_preview_of_what_a_helper_has_made_for_training_changes_with_it(
