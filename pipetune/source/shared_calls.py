@@ -545,14 +545,19 @@ def _share_call(one: Node, other: Node) -> bool:
 def reads_same_datasets(pipeline: Pipeline, other: Pipeline) -> bool:
     """Whether `other` reads the very datasets that calls of a helper have made for `pipeline`, not others like them.
 
-    So it is where each call stack has made one dataset, and both have the same stack. Without a helper, `other` must
-    read all that `pipeline` does: a preview of another part of the data tells which calls make that part, too.
+    So it is where each call stack has made one dataset, and both have the same stack; and so is all that such a dataset
+    is made of, as by a library call that makes training and validation at once. Without a helper, `other` must read all
+    that `pipeline` does: a preview of another part of the data tells which calls make that part, too.
     """
     shared = [(mine, theirs) for mine in pipeline for theirs in other if _share_call(mine, theirs)]
-    return (any(mine.other_calls for mine, _ in shared) or len(shared) == len(pipeline.nodes)) and all(
-        mine.calls == theirs.calls and mine.calls not in mine.other_calls and mine.shared == 1 + len(mine.other_calls)
-        for mine, theirs in shared
-    )
+    one, two = set[str](), set[str]()  # what surely is the same in both
+    for mine, theirs in shared:
+        alone = mine.calls not in mine.other_calls and mine.shared == 1 + len(mine.other_calls)
+        if alone and mine.calls == theirs.calls:
+            one |= {mine.id, *(above.id for above in pipeline.upstream(mine.id))}
+            two |= {theirs.id, *(above.id for above in other.upstream(theirs.id))}
+    reads_all = any(mine.other_calls for mine, _ in shared) or len(shared) == len(pipeline.nodes)
+    return reads_all and all(mine.id in one and theirs.id in two for mine, theirs in shared)
 
 
 def _operators_of_call(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:
