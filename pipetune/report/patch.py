@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import dropwhile
 
-from pipetune.core.edits import Rewrite, Safety, apply_edits, inserted_caches
+from pipetune.core.edits import Plan, Safety, apply_edits, inserted_caches
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline, location_of
 from pipetune.core.results import Comparison
@@ -111,9 +111,8 @@ def checks(session: Session) -> Checks | None:
         if one is None or planned is None or planned.plan is None:
             continue
         caches = [rewrite for rewrite in planned.plan.rewrites if inserted_caches(rewrite.edits)]
-        for frozen in dict.fromkeys(_frozen_by(one.pipeline, cache) for cache in caches):
-            if frozen:
-                answers.append(("changed", f"{of}{frozen}", "which its cache keeps"))
+        for frozen in dict.fromkeys(_frozen_by(planned.plan, one.pipeline)):
+            answers.append(("changed", f"{of}{frozen}", "which its cache keeps"))
         held = sum(cache.predicted_bytes for cache in caches)
         if held and (of or planned is one.candidate):  # otherwise the peak says it
             answers.append(("yes", f"{of}{words.byte_size(held)} more memory", "what its cache holds"))
@@ -127,16 +126,16 @@ def checks(session: Session) -> Checks | None:
     return Checks("Safe?", tuple(answers)) if answers else None
 
 
-def _frozen_by(pipeline: Pipeline, rewrite: Rewrite) -> str:
-    """What a cache keeps that differed between epochs: the order, unless a shuffle draws another, or the batches."""
-    if rewrite.safety is not Safety.REORDERS:
-        return ""
-    (cache,) = inserted_caches(rewrite.edits)
-    planned = apply_edits(pipeline, rewrite.edits)
-    if not any(map(_reshuffles, planned.downstream(cache.id))):
-        return "every epoch in the order of the first"
-    above = dropwhile(lambda one: not _reshuffles(one), planned.upstream(cache.id))
-    return "the same batches in every epoch" if any(operator_facts(one.op).batches for one in above) else ""
+def _frozen_by(plan: Plan, pipeline: Pipeline) -> Iterator[str]:
+    """What caches of a plan keep that differed between epochs: the order, if no shuffle follows, or the batches."""
+    freezing = [one for one in plan.rewrites if one.safety is Safety.REORDERS]
+    planned = apply_edits(pipeline, plan.edits) if freezing else pipeline
+    for cache in inserted_caches(edit for one in freezing for edit in one.edits):
+        above = dropwhile(lambda one: not _reshuffles(one), planned.upstream(cache.id))
+        if not any(map(_reshuffles, planned.downstream(cache.id))):
+            yield "every epoch in the order of the first"
+        elif any(operator_facts(one.op).batches for one in above):
+            yield "the same batches in every epoch"
 
 
 def _reshuffles(node: Node) -> bool:
