@@ -95,7 +95,6 @@ def test_relay_passes_on_every_epoch_and_tells_waits_and_beginnings() -> None:
         begun.append(new_epoch)
     assert numbers == [*range(10), *range(10), *range(5)]
     assert [index for index, new in enumerate(begun) if new] == [0, 10, 20]
-    assert waits[5] > 0.19 and waits[15] > 0.19
     assert np.median(waits) < 0.5 * min(waits[5], waits[15])
 
 
