@@ -12,9 +12,10 @@ from pipetune import lint
 from pipetune.capture import job_processes, rebuilding
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import FIT, OriginalSharding
+from pipetune.core.operators import reshuffles_each_epoch
 from pipetune.core.profile import Finding, Profile
 from pipetune.lint.caches import find_incomplete_caches
-from pipetune.lint.dataset_use import DatasetUse, reshuffles_each_epoch
+from pipetune.lint.dataset_use import DatasetUse
 from pipetune.lint.workers import find_division_problems
 from pipetune.pipelines.live import COMPLEMENT_CLASS, LivePipeline, has_complement
 

@@ -391,6 +391,11 @@ def fused_shuffles(pipeline: Pipeline) -> frozenset[str]:
     )
 
 
+def reshuffles_each_epoch(node: Node) -> bool:
+    """Whether a node is a shuffle that reshuffles in each epoch."""
+    return node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
+
+
 def settled_operators(pipeline: Pipeline) -> frozenset[str]:
     """Returns the ids of the operators whose own order nobody can tell: a shuffle downstream draws every order anew.
 
@@ -401,7 +406,7 @@ def settled_operators(pipeline: Pipeline) -> frozenset[str]:
     for last in pipeline:
         size = last.argument("buffer_size")
         holds_all = isinstance(size, int) and 0 <= last.cardinality <= size
-        if last.op != "shuffle" or not holds_all or last.argument("reshuffle_each_iteration") is False:
+        if not reshuffles_each_epoch(last) or not holds_all:
             continue
         node = last
         while len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipetune.core.element_counts import element_bytes
-from pipetune.core.operators import operator_facts
+from pipetune.core.operators import operator_facts, reshuffles_each_epoch
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, UNKNOWN, Node, SourceLocation
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.lint.dataset_use import (
@@ -14,7 +14,6 @@ from pipetune.lint.dataset_use import (
     is_repeat,
     nodes_with_op,
     one_to_one,
-    reshuffles_each_epoch,
 )
 
 

@@ -51,11 +51,6 @@ class DatasetUse:
         return tuple(node for node in self.pipeline.downstream(upper) if node.id in above)
 
 
-def reshuffles_each_epoch(node: Node) -> bool:
-    """Whether `node` is a shuffle that reshuffles in each epoch."""
-    return node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
-
-
 def batch_size(node: Node) -> int | None:
     """Returns the size of the batches that an operator builds; None for other operators, or if not known."""
     size = node.argument("batch_size")

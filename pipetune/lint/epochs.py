@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipetune.core.operators import operator_facts
+from pipetune.core.operators import operator_facts, reshuffles_each_epoch
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.core.storage import TfdsRead, tfds_reads
@@ -14,7 +14,6 @@ from pipetune.lint.dataset_use import (
     is_repeat,
     nodes_with_op,
     one_to_one,
-    reshuffles_each_epoch,
 )
 
 _MIN_MIXED_SHARE = 0.01  # minimum share of an epoch in the shuffle buffer: less is negligible

@@ -13,6 +13,7 @@ from pipetune.core.distribution import (
     InputDistribution,
     OriginalSharding,
 )
+from pipetune.core.operators import reshuffles_each_epoch
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.core.storage import tfds_reads
@@ -22,7 +23,6 @@ from pipetune.lint.dataset_use import (
     batch_size,
     nodes_with_op,
     one_to_one,
-    reshuffles_each_epoch,
 )
 
 _POLICY = "experimental_distribute.auto_shard_policy"

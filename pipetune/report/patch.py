@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import dropwhile
 
 from pipetune.core.edits import Plan, Safety, apply_edits, inserted_caches
-from pipetune.core.operators import operator_facts
-from pipetune.core.pipeline import Node, Pipeline, location_of
+from pipetune.core.operators import operator_facts, reshuffles_each_epoch
+from pipetune.core.pipeline import Pipeline, location_of
 from pipetune.core.results import Comparison
 from pipetune.core.session import (
     DatasetResult,
@@ -131,15 +131,11 @@ def _frozen_by(plan: Plan, pipeline: Pipeline) -> Iterator[str]:
     freezing = [one for one in plan.rewrites if one.safety is Safety.REORDERS]
     planned = apply_edits(pipeline, plan.edits) if freezing else pipeline
     for cache in inserted_caches(edit for one in freezing for edit in one.edits):
-        above = dropwhile(lambda one: not _reshuffles(one), planned.upstream(cache.id))
-        if not any(map(_reshuffles, planned.downstream(cache.id))):
+        above = dropwhile(lambda one: not reshuffles_each_epoch(one), planned.upstream(cache.id))
+        if not any(map(reshuffles_each_epoch, planned.downstream(cache.id))):
             yield "every epoch in the order of the first"
         elif any(operator_facts(one.op).batches for one in above):
             yield "the same batches in every epoch"
-
-
-def _reshuffles(node: Node) -> bool:
-    return node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
 
 
 _RUN = {True: ("yes", "the patched script was run"), None: ("unknown", "the patched script was not run")}

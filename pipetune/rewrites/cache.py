@@ -359,13 +359,13 @@ def _without_frozen(context: RuleContext, places: list[CachePosition]) -> list[C
     If that one saves nearly as much, and a shuffle follows it.
     """
     weakest = [place for place in places if place.safety is Safety.REORDERS]
-    fitting = _fitting(context, weakest)
-    shuffled = {place.node.id: place.saved_seconds_per_output or 0.0 for place in fitting if place.reshuffled}
+    varying = [place for place in weakest if variation_behind(context, place).is_of_elements]
+    shuffled = {place.node.id: place.saved_seconds_per_output or 0.0 for place in _fitting(context, varying)}
     dropped = set[str]()
-    for place in weakest:
+    for place in (one for one in weakest if one not in varying):
         above = shuffled.keys() & {one.id for one in context.pipeline.upstream(place.node.id)}
         most = max((shuffled[name] for name in above), default=None)
-        if not place.reshuffled and most is not None and most >= _NEARLY * (place.saved_seconds_per_output or 0.0):
+        if most is not None and most >= _NEARLY * (place.saved_seconds_per_output or 0.0):
             dropped.add(place.node.id)
     return [place for place in places if place.node.id not in dropped]
 
@@ -386,7 +386,7 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
     """Yields the fitting places worth a trial, and alternatives in files if the best place exceeds the memory limit."""
     for best in select_for_trial(places, most=1):
         if best.size_bytes > available_cache_bytes(context):
-            yield suggest_saved_dataset(context, best, rule=NAME)
+            yield suggest_saved_dataset(context, best)
             if best.node.id not in context.built_in_loop:  # the next iteration would read what the first has written
                 yield _rewrite(context, best, to_file=True)
     fitting = _fitting(context, places)
@@ -425,7 +425,7 @@ _MAX_BRANCHES = 3
 def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Rewrite:
     node, moved = place.node, place.moved
     movable = [context.pipeline[one.node].op for one in reversed(moved.moves)] if moved is not None else []
-    behind = moved.applied(context) if moved is not None else context
+    behind = place.behind(context)
     filename = f"pipetune-cache-{context.fingerprint or context.pipeline.fingerprint}" if to_file else ""
     where = "in a file" if to_file else "in memory"
     paid = describe_file_saving(context, place) if to_file else describe_memory_saving(place)
@@ -436,7 +436,7 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
         notes += moved.notes
     needs, approved = set[Consent](), list[str]()
     if place.constancy is Constancy.SAME_ELEMENTS:
-        approved.append(_describe_frozen_order(behind, place))
+        approved.append(_describe_frozen_order(context, place))
     if to_file:
         needs.add(Consent.FILE_CACHE)
         approved.append(
@@ -475,18 +475,19 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
 
 def _describe_frozen_order(context: RuleContext, place: CachePosition) -> str:
     """Returns what no longer differs from epoch to epoch behind a cache, in words, and what still does."""
-    found = variation_behind(context, place.node)
-    frozen = f"he cache freezes the order of {describe_operator(found.ordering)}"
+    found = variation_behind(context, place)
+    frozen = f"cache freezes the order of {describe_operator(found.ordering)}"
     if found.batch is not None:
         frozen += f", and {describe_operator(found.batch)} makes the same batches in every epoch"
     if not found.shuffles:
-        return f"Every epoch then has the order of the first one: t{frozen}."
-    whole = next((one for one in found.shuffles if place.order_settled or shuffles_all(context, one)), None)
+        return f"Every epoch then has the order of the first one: the {frozen}."
+    behind = place.behind(context)
+    whole = next((one for one in found.shuffles if place.order_settled or shuffles_all(behind, one)), None)
     shuffle = describe_operator(whole or found.shuffles[0])
     if found.batch is not None:
-        return f"T{frozen}; {shuffle} still gives these another order."
+        return f"The {frozen}; {shuffle} still gives these another order."
     extent = "" if whole is not None else ", as far as its buffer reaches"
-    return f"T{frozen}; {shuffle} still gives each epoch another one{extent}."
+    return f"The {frozen}; {shuffle} still gives each epoch another one{extent}."
 
 
 def _caches_without_work(context: RuleContext, node: Node) -> list[Node]:

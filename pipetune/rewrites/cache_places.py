@@ -136,7 +136,10 @@ class CachePosition:
     epochs: float | None = None  # how often the script reads the data here; None: not known
     moved: MovedOperators | None = None  # the operators upstream that then move after the cache; None: none do
     order_settled: bool = False  # the order there is of no account: a shuffle of all elements downstream draws it anew
-    reshuffled: bool = False  # a shuffle downstream, of whatever size, still draws from single elements in each epoch
+
+    def behind(self, context: RuleContext) -> RuleContext:
+        """Returns the context with the operators that move behind the cache in their new places."""
+        return self.moved.applied(context) if self.moved is not None else context
 
     @property
     def safety(self) -> Safety:
@@ -192,7 +195,6 @@ def price_position(
         outputs_per_epoch=outputs,
         epochs=epochs_read(context, node, outputs),
         order_settled=is_order_settled(context, node.id),
-        reshuffled=variation_behind(context, node).is_of_elements,
     )
 
 
@@ -209,11 +211,12 @@ class VariationBehind:
         return bool(self.shuffles) and self.batch is None
 
 
-def variation_behind(context: RuleContext, node: Node) -> VariationBehind:
-    """Returns what varies behind a cache after `node`, in the pipeline of the context."""
-    ordering = context.pipeline[constancy_after(context, node.id).node]
-    shuffles = tuple(filter(reshuffles_each_epoch, context.pipeline.downstream(node.id)))
-    frozen = takewhile(lambda one: one not in shuffles, context.pipeline.downstream(ordering.id))
+def variation_behind(context: RuleContext, place: CachePosition) -> VariationBehind:
+    """Returns what varies behind a cache at a place."""
+    behind = place.behind(context)
+    ordering = behind.pipeline[constancy_after(behind, place.node.id).node]
+    shuffles = tuple(filter(reshuffles_each_epoch, behind.pipeline.downstream(place.node.id)))
+    frozen = takewhile(lambda one: one not in shuffles, behind.pipeline.downstream(ordering.id))
     batch = next((one for one in frozen if operator_facts(one.op).batches), None)
     return VariationBehind(ordering, shuffles, batch)
 
@@ -464,7 +467,7 @@ def describe_file_saving(context: RuleContext, place: CachePosition) -> str:
     return f"{begins} instead of spending {_format_epoch_time(place)}. {break_even}"
 
 
-def suggest_saved_dataset(context: RuleContext, place: CachePosition, *, rule: str) -> NoProposal:
+def suggest_saved_dataset(context: RuleContext, place: CachePosition) -> NoProposal:
     """Returns a suggestion to save the dataset at a place that does not fit in memory: size, cost, when it pays off."""
     size = format_bytes(place.size_bytes)
     cost, remarks = _saving_costs(context, place)
@@ -476,7 +479,7 @@ def suggest_saved_dataset(context: RuleContext, place: CachePosition, *, rule: s
         f"save the dataset up to this point once with Dataset.save ({size} on disk{cost}) and start from "
         f"Dataset.load.{remarks} {STORAGE_GUARANTEES}"
     )
-    return NoProposal(rule, place.node.id, why)
+    return NoProposal(CACHE, place.node.id, why)
 
 
 def describe_saved_dataset(context: RuleContext, place: CachePosition) -> str:

@@ -221,9 +221,8 @@ def suggest_python_alternatives(context: RuleContext, *, cached: Collection[str]
 def _starts_generators(node: Node) -> bool:
     """Whether Python generators yield the elements: its own, or one for each element of its input."""
     operations = frozenset(node.function.operations if node.function is not None else ())
-    makes = "GeneratorDataset" in operations or operations.isdisjoint(
-        PYTHON_CALLS
-    )  # a generator with arguments has both
+    # A generator with arguments also calls Python itself.
+    makes = "GeneratorDataset" in operations or operations.isdisjoint(PYTHON_CALLS)
     return node.op == "from_generator" or (node.op in FLATTENING and runs_python(node) and makes)
 
 

@@ -412,9 +412,10 @@ class _Draws:
         them: each is searched once.
         """
         _, code, stack = place
-        if (code, tuple(stack)) in self.searched:
+        searched = code, tuple(stack)
+        if searched in self.searched:
             return False
-        self.searched.add((code, tuple(stack)))
+        self.searched.add(searched)
         above = (*above, code)
         for name in self._names_in(code):
             behind = [one for one in self._code_behind(name, place) if one[1] not in above]
