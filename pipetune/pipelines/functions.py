@@ -22,8 +22,9 @@ _WRITES = frozenset(
     | {f"ResourceScatterNd{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")}
 )
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
-_TABLE_WRITES = frozenset({"LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2"})
-_TABLE_READS = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
+_TABLE_WRITES = frozenset({"LookupTableInsertV2", "LookupTableRemoveV2"})
+# An import also fills a static table that is created while the function is traced: it then takes the same pairs only.
+_TABLE_READS = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2", "LookupTableImportV2"})
 VALUE_CHECKS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "EnsureShape"})
 _FILE_READS = frozenset({"ReadFile", "WholeFileReaderV2", "MatchingFiles"})
 _NO_SIDE_EFFECT = frozenset(

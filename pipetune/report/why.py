@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import OperatorProfile, Profile
+from pipetune.core.profile import Diagnosis, OperatorProfile, Profile, Verdict
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Sentence, Table
@@ -24,7 +24,9 @@ def why(session: Session, places: Places) -> Iterable[Block]:
 def operators(result: DatasetResult, places: Places) -> Iterator[Block]:
     diagnosis = result.diagnosis
     if diagnosis is not None and diagnosis.bottleneck_sentence:
-        yield Sentence(places.sentence(diagnosis.bottleneck_sentence))
+        yield Sentence(
+            " ".join(map(places.sentence, (diagnosis.bottleneck_sentence, *_why_it_stays(result, diagnosis))))
+        )
     for sentence in (between(result), storage_sentence(result), epochs_sentence(result.course)):
         if sentence:
             yield Sentence(sentence)
@@ -34,6 +36,18 @@ def operators(result: DatasetResult, places: Places) -> Iterator[Block]:
         yield Sentence("This dataset was not profiled.", quiet=True)
         return
     yield from (Sentence(text, quiet=True) for text in (*_threads(result), *map(words.clean, profile.notes)))
+
+
+_RELIEVE = ("parallel-map", "parallel-interleave", "cache")
+"""The rules that most often take a bottleneck away."""
+
+
+def _why_it_stays(result: DatasetResult, diagnosis: Diagnosis) -> Iterator[str]:
+    """Yields why these rules left the bottleneck alone, where nothing was found in their place."""
+    if result.plan is None and result.candidate is None and diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
+        for silence in result.silences:
+            if silence.node == diagnosis.bottleneck and silence.rule in _RELIEVE:
+                yield silence.why
 
 
 def step_seconds(operator: OperatorProfile) -> tuple[float, float] | None:

@@ -33,13 +33,17 @@ def nested(x: Any) -> Any:
     return tf.cond(x > 2, lambda: tf.random.uniform([]), lambda: 0.0)
 
 
-TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1, 2], [3, 4]), 0)
+def static_table() -> tf.lookup.StaticHashTable:
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1, 2], [3, 4], tf.int64, tf.int64), 0)
+
+
+TABLE, TABLES = static_table(), {}
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "arithmetic": (lambda x: x * 2 + 1, set()),
     "control flow": (lambda x: tf.cond(x > 1, lambda: x, lambda: -x), set()),
     "random, stateless": (lambda x: tf.random.stateless_uniform([], seed=(1, 2)), set()),
-    "static table": (lambda x: TABLE.lookup(tf.cast(x, tf.int32)), set()),
+    "static table": (lambda x: TABLE.lookup(tf.cast(x, tf.int64)), set()),
     "parsing": (lambda x: tf.strings.to_number(tf.strings.as_string(x)), set()),
     "decoding": (lambda x: tf.io.decode_png(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8))), set()),
     "uniform": (lambda x: tf.random.uniform([]), {"random"}),
@@ -113,6 +117,13 @@ def test_mutable_tables_are_distinguished_from_static_ones() -> None:
     for table in (mutable, dense):
         assert flags(mapped(lambda x, table=table: table.lookup(x))) == {"mutable_tables"}
         assert "mutable_tables" in flags(mapped(lambda x, table=table: [x, table.insert(x, x)][0]))
+        handle = table.resource_handle
+        imported = mapped(
+            lambda x, to=handle: [x, tf.raw_ops.LookupTableImportV2(table_handle=to, keys=[x], values=[x])][0]
+        )
+        assert "mutable_tables" in flags(imported)
+    filled_at_each_call = mapped(lambda x: TABLES.setdefault(0, static_table()).lookup(x))
+    assert "LookupTableImportV2" in filled_at_each_call.operations and flags(filled_at_each_call) == set()
 
 
 def test_inner_datasets_are_part_of_the_function() -> None:
@@ -179,7 +190,7 @@ STABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "loop": lambda: lambda x: tf.while_loop(lambda i: i < x, lambda i: (i + 1,), (tf.constant(0, tf.int64),)),
     "Python token": lambda: lambda x: tf.numpy_function(lambda y: y, [x], tf.int64),
     "variable": lambda: (lambda v: lambda x: x + v)(tf.Variable(1, dtype=tf.int64)),
-    "static table": lambda: lambda x: TABLE.lookup(tf.cast(x, tf.int32)),
+    "static table": lambda: lambda x: TABLE.lookup(tf.cast(x, tf.int64)),
 }
 
 
