@@ -49,11 +49,15 @@ Place = tuple[str, cst.CSTNode, Sequence[CallSite]]
 
 
 def is_decided(draft: Draft, file: str, value: cst.BaseExpression, stack: Sequence[CallSite]) -> bool:
-    """Whether an expression has one value in every run: all names in it stand for literals.
+    """Whether an expression has one value in every run: all names in it stand for literals, or one side settles it.
 
     Args:
         stack: the calls around the function that it is in, innermost first.
     """
+    if isinstance(value, cst.BooleanOperation):
+        sides = (_known_value(draft, (file, side, stack)) for side in (value.left, value.right))
+        if any(side is not None and bool(side.value) is isinstance(value.operator, cst.Or) for side in sides):
+            return True
     return all(_known_value(draft, (file, name, stack)) is not None for name in variable_nodes(value))
 
 

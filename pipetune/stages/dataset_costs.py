@@ -21,6 +21,7 @@ from pipetune.timing import windows
 
 # By judgement, for each of the other datasets and for all of them: where validation is tuned, this delays the patch.
 _OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5
+_FEWEST_ELEMENTS = 5  # of another dataset, which a window takes with its warm-up, however long each of them takes
 _SECOND_INPUT_SHARE = 0.05  # of a training step, from which on another dataset that each step reads is told
 VALIDATION_SHARE = 0.05  # of the time for training and validation, from which on its input is worth tuning
 
@@ -105,9 +106,9 @@ def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consu
     if use.role == "validation" and cost.epoch_elements is None and ends and left > _OTHER_SECONDS:
         with study.runner.measuring():
             return _with_cost_of_pass(source.dataset, cost, seconds=left)
-    # A first element that takes long cannot be interrupted. What the script has read itself tells how long one takes.
+    # An element that takes long cannot be interrupted. What the script has read itself tells how long one takes.
     each = use.wall_seconds / use.elements if use.elements else 0.0
-    if max(each, profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
+    if max(_FEWEST_ELEMENTS * each, profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
         with study.runner.measuring():
             return _with_input_cost(source.dataset, cost)
     return cost

@@ -82,7 +82,7 @@ def test_dataset_whose_elements_took_the_script_long_is_not_read_again(monkeypat
     monkeypatch.setattr(dataset_costs, "_OTHER_SECONDS", 0.05)
     uses = [
         Consumption(Dataset.range(64).batch(4), name, "preview", "iter", elements=2, wall_seconds=seconds)
-        for name, seconds in (("titles", 9.0), ("shown", 0.01))
+        for name, seconds in (("titles", 2.0), ("shown", 0.01))
     ]
     study = study_here(Dataset.range(64).batch(4), *uses)
     dataset_costs.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
