@@ -106,7 +106,9 @@ def value_behind(draft: Draft, file: str, name: cst.Name, stack: Sequence[CallSi
     if isinstance(made, cst.Param):
         function = tree.around(made, cst.FunctionDef, cst.Lambda)
         for depth, site in enumerate(stack):
-            given = _arguments_of(draft, site, function) if isinstance(function, cst.FunctionDef) else None
+            if not isinstance(function, cst.FunctionDef):
+                return None
+            given = _arguments_of(draft, site, file, function, entered=not depth)
             if given is not None:
                 if name.value in given:
                     return site.file, given[name.value].value, stack[depth + 1 :]
@@ -125,10 +127,17 @@ def _may_be_set_elsewhere(draft: Draft, file: str, name: cst.Name) -> bool:
     return of_file and is_set_elsewhere(draft, file, name.value)
 
 
-def _arguments_of(draft: Draft, site: CallSite, function: cst.FunctionDef) -> dict[str, cst.Arg] | None:
+def _arguments_of(
+    draft: Draft, site: CallSite, file: str, function: cst.FunctionDef, *, entered: bool
+) -> dict[str, cst.Arg] | None:
     """Returns what a call gives to a function, by parameter; None if it is no plain call of this function.
 
     Of a function that is given to a dataset's method, elements are the arguments: only those of `partial` are known.
+
+    Args:
+        file: of the function.
+        entered: whether the function was running during this call, and no other of the user's between them: it then is
+            the method by whose name it is called, of whatever object.
     """
     tree = draft.tree(site.file)
     call = tree.calls.get(site.end) if site.end >= 0 else None
@@ -142,10 +151,12 @@ def _arguments_of(draft: Draft, site: CallSite, function: cst.FunctionDef) -> di
     if is_partial(tree, call):
         called, arguments = call.args[0].value, call.args[1:]
     found = functions_of(draft, site.file, called)
-    if len(found) != 1 or found[0].node is not function or found[0].reference is not called:
-        return None
     names = parameters_of(function)
-    own = class_of_method(draft.tree(found[0].file), function) is not None and names[:1] in (["self"], ["cls"])
+    own = class_of_method(draft.tree(file), function) is not None and names[:1] in (["self"], ["cls"])
+    named = own and entered and isinstance(called, cst.Attribute) and called.attr.value == function.name.value
+    plainly = len(found) == 1 and found[0].node is function and found[0].reference is called
+    if not (plainly or (named and not found)):
+        return None
     return arguments_by_name(arguments, tuple(names[1:] if own else names))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import libcst as cst
 import pytest
 
 from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, apply_edits
 from pipetune.core.functions import FunctionVariant
+from pipetune.core.pipeline import Pipeline
 from pipetune.source.draft import open_draft
 from pipetune.source.emit import emit
 from pipetune.source.shared_calls import reads_same_datasets
@@ -720,6 +722,19 @@ class Reader:
 """
 
 
+def read_twice(folder: Path, reader: str, call: str) -> tuple[Path, Pipeline, Pipeline]:
+    """A script that trains and validates on what a class in another file reads: its path, and its pipelines."""
+    (folder / "lib").mkdir()
+    (folder / "lib" / "reader_for_a_test.py").write_text(reader)
+    text = (
+        f"{HEAD}import sys\nsys.path.insert(0, {str(folder / 'lib')!r})\nfrom reader_for_a_test import Reader\n"
+        f"sys.path.pop(0)\nsys.modules.pop(Reader.__module__)\n"
+        f"reader = Reader(9)\ntrain({call})\nvalidate({call.replace('9', '5').replace('False', 'True')})\n"
+    )
+    path, recorder = recorded(folder, text)
+    return path, recorder.pipeline(), recorder.pipeline("validate")
+
+
 @pytest.mark.parametrize(("call", "other", "why"), [
     ("Reader(9).make()", "", ""),
     ("reader.make()", "", ""),
@@ -730,15 +745,8 @@ def test_method_of_a_class_in_another_file_gets_a_parameter(tmp_path, call: str,
     method = READER
     if "apply" in call:
         method = READER.replace("make(self)", "apply(self, ds)").replace("tf.data.Dataset.range(self.n)", "ds.batch(3)")
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "reader_for_a_test.py").write_text(method)
     (tmp_path / "other.py").write_text(other)
-    text = (
-        f"{HEAD}import sys\nsys.path.insert(0, {str(tmp_path / 'lib')!r})\nfrom reader_for_a_test import Reader\n"
-        f"sys.path.pop(0)\nreader = Reader(9)\ntrain({call})\nvalidate({call.replace('9', '5')})\n"
-    )
-    path, recorder = recorded(tmp_path, text)
-    pipeline, validation = recorder.pipeline(), recorder.pipeline("validate")
+    path, pipeline, validation = read_twice(tmp_path, method, call)
     edits = resolved(pipeline, Insert("map", "cache", "c"))
     emission = emit(pipeline, plan(edits), other_pipelines=[validation])
     if why:
@@ -748,6 +756,16 @@ def test_method_of_a_class_in_another_file_gets_a_parameter(tmp_path, call: str,
     assert f"train({call[:-1]}rule=True))" in emission.files[str(path)][1]
     new = emission.files[str(tmp_path / "lib" / "reader_for_a_test.py")][1]
     assert "    def make(self, rule=False):\n" in new and "ds = ds.cache()" in new
+
+
+def test_cache_behind_a_method_of_another_file_that_is_told_not_to_draw(tmp_path) -> None:
+    told = READER.replace("make(self)", "make(self, flip)").replace(
+        "        return ds.batch(2)",
+        "        if flip:\n            ds = ds.map(len)\n        ds = ds.batch(2)\n        return ds",
+    )
+    path, pipeline, validation = read_twice(tmp_path, told, "reader.make(False)")
+    emission = emit(pipeline, plan(resolved(pipeline, Insert("batch", "cache", "c"))), other_pipelines=[validation])
+    assert list(emission.files) == [str(path)] and "train(reader.make(False).cache())" in emission.files[str(path)][1]
 
 
 @pytest.mark.parametrize("folder", ["", "src"])
