@@ -43,11 +43,12 @@ _RELIEVE = ("parallel-map", "parallel-interleave", "cache")
 
 
 def _why_it_stays(result: DatasetResult, diagnosis: Diagnosis) -> Iterator[str]:
-    """Yields why these rules left the bottleneck alone, where nothing was found in their place."""
-    if result.plan is None and result.candidate is None and diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
-        for silence in result.silences:
-            if silence.node == diagnosis.bottleneck and silence.rule in _RELIEVE:
-                yield silence.why
+    """Yields why these rules left the bottleneck alone, where nothing was found in their place; advice has Python's."""
+    found = result.plan or result.candidate or result.offered or diagnosis.verdict is Verdict.NOT_INPUT_BOUND
+    for silence in () if found else result.silences:
+        function = result.pipeline[silence.node].function
+        if silence.node == diagnosis.bottleneck and silence.rule in _RELIEVE and not (function and function.python):
+            yield silence.why
 
 
 def step_seconds(operator: OperatorProfile) -> tuple[float, float] | None:
