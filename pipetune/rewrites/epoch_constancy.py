@@ -158,11 +158,21 @@ def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collecti
     `path` has the ids of `node` and of all that is downstream of it, as `name` is, if it is not `node` itself.
     """
     pipeline = context.pipeline
-    while name != node.id and pipeline[name].op != "repeat":
+
+    def has_fewer(name: str) -> bool:
+        one_pass = element_count(context, name)
+        return one_pass is not None and 0 <= one_pass < elements
+
+    while name != node.id:
         above, facts = pipeline[name], operator_facts(pipeline[name].op)
         read = _input_on(path, above)  # a zip reads as many of each of its inputs
         if read is None:
             return False
+        if above.op == "repeat":
+            if has_fewer(read):
+                return True
+            name = read  # all that is read may be of its first pass
+            continue
         size = above.argument("buffer_size" if above.op == "shuffle" else "batch_size")
         if above.op == "choose":
             elements = int(_CHOSEN * elements * _share_of(context, read, of=name))
@@ -173,8 +183,7 @@ def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collecti
         elif facts.batches:
             elements *= size if isinstance(size, int) else 0
         name = read
-    one_pass = element_count(context, name if name == node.id else pipeline[name].inputs[0])
-    return one_pass is not None and 0 <= one_pass < elements
+    return has_fewer(node.id)
 
 
 _CHOSEN = 0.5

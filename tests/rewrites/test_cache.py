@@ -106,7 +106,8 @@ SILENT: list[Row] = [
     (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", _EARLY),
     (f"a = {_FILES} | map bytes=1k | map random; b = TFRecordDataset; zip a b", _EARLY),
     (f"{_FILES} | map bytes=1k | repeat | [take 10 or batch 5 | take 2]", _EARLY),  # asks for no eleventh
-    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 2 or shuffle 10 | take 1]", _EARLY),
+    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 2 or shuffle 9 | repeat | take 2 or "
+     "shuffle 10 | take 1]", _EARLY),
     (f"{_FILES} | map bytes=1k | map random | repeat | flat_map inner=RangeDataset | take 11", _EARLY),
     (f"{_ZIPPED} | take 10", _EARLY),
     ("a = range 1 | repeat elements=-1; b = range 9 | repeat elements=-1; zip a b elements=-1 | map bytes=1k | take 5",
@@ -221,7 +222,8 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | batch 2 | take 3", _cache("n3")),
     # More than one pass is taken, and what is joined is longer.
     (f"{_FILES} | map bytes=1k | map random | repeat | [take 11 or batch 5 | take 3]", _cache("n1")),
-    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 3 or shuffle 10 | take 2]", _cache("n1")),
+    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 3 or shuffle 9 | repeat | take 3 or "
+     "shuffle 10 | take 2]", _cache("n1")),
     (f"a = {_FILES} | map bytes=1k | map random[ or  | repeat | take 30]; b = range 99 elements=99; zip b a",
      _cache("n1")),
     (f"{_ZIPPED} | take 11", _cache("n1")),
