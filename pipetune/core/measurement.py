@@ -28,6 +28,11 @@ def two_digits(value: float) -> str:
     return f"{value:.2g}" if abs(value) < 10 else f"{value:,.0f}"
 
 
+def percent(share: float, *, digits: int = 0, sign: str = "") -> str:
+    """Returns a share of one in whole percent, or with so many digits behind the point: "37 %"; `sign` is "" or "+"."""
+    return f"{100 * share:{sign}.{digits}f} %"
+
+
 def joined(items: Sequence[str]) -> str:
     """Returns words as part of a sentence: "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

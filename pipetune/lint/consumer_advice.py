@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pipetune.core.functions import ArraySelection
-from pipetune.core.measurement import Interval
+from pipetune.core.measurement import Interval, percent
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, Profile, finding_at
 
@@ -139,8 +139,8 @@ def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
             "keras-layer-in-map",
             node,
             f"The function of {node.title} calls a Keras layer that draws random numbers from its own variable "
-            f"({drawing}) and takes {min(share, 1):.0%} of the input's CPU time. Each call changes that variable, so "
-            "TensorFlow runs one call at a time, and no rewrite can parallelize, move or cache it.",
+            f"({drawing}) and takes {percent(min(share, 1))} of the input's CPU time. Each call changes that variable, "
+            "so TensorFlow runs one call at a time, and no rewrite can parallelize, move or cache it.",
             "Move the layer into the model, where it processes whole batches on the training device; or use "
             "tf.image.stateless_random_* with seeds that are part of the elements.",
         )
@@ -164,7 +164,7 @@ def selections_in_maps(pipeline: Pipeline, profile: Profile, *, rewritten: Colle
                 "array-selection",
                 f"tf.where chooses between two arrays{size} by a single condition. TensorFlow computes both and "
                 f"then applies the condition to each number. The function of {node.title}, which calls it, takes "
-                f"{min(share, 1):.0%} of the input's CPU time.",
+                f"{percent(min(share, 1))} of the input's CPU time.",
                 "Use tf.cond(condition, lambda: ..., lambda: ...), which returns one of the two, and compute in "
                 "each lambda what only this one needs, apart from random draws."
                 + (f" pipetune does not make this change: {selection.why_not}." if selection.why_not else ""),
@@ -187,7 +187,7 @@ def python_calls_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Findi
         yield finding_at(
             "py-function",
             node,
-            f"The function of {node.title} calls tf.py_function and takes {min(share, 1):.0%} of the input's CPU "
+            f"The function of {node.title} calls tf.py_function and takes {percent(min(share, 1))} of the input's CPU "
             "time. Every value passed to the Python code and back becomes an eager tensor first.",
             "Use tf.numpy_function where the Python code needs no tensors: it receives NumPy arrays and bytes, "
             "without .numpy(), and returns arrays of the declared types (np.asarray(values, np.int32))."

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.functions import CropDecoding, FunctionFacts, FunctionVariant, ProbeResult, ScaledDecoding
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality import sharing
 from pipetune.pipelines import functions, live
@@ -145,7 +146,8 @@ def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
     if mapped.element_spec != original.element_spec:
         return ScaledDecoding(why_not="its shapes would not be known any more")
     if mean > _MAX_MEAN_DIFFERENCE:
-        return ScaledDecoding(why_not=f"what it resizes to would be {mean:.0%} of the greatest value apart on average")
+        why = f"what it resizes to would be {percent(mean)} of the greatest value apart on average"
+        return ScaledDecoding(why_not=why)
     return ScaledDecoding(ratio=ratio, seen=seen, most_apart=most, mean_apart=mean)
 
 

@@ -16,6 +16,7 @@ from pipetune.core.edits import (
     SetArgument,
     inserted_caches,
 )
+from pipetune.core.measurement import percent
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
@@ -143,7 +144,7 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
             "cache-in-each-iteration",
             place.node,
             f"Every iteration of the loop that reads the dataset builds it again, and reads it {passes:.0f} times. "
-            f"Cached after {after}, the input needs {share:.0%} less CPU time.",
+            f"Cached after {after}, the input needs {percent(share)} less CPU time.",
             hint=f"Add .cache() there: {format_bytes(place.size_bytes)} of memory hold its elements.",
         )
         return
@@ -158,8 +159,8 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
     yield finding_at(
         "cache-if-built-once",
         place.node,
-        f"Every iteration of the loop that reads the dataset {why}, the input needs {share:.0%} less CPU time from the "
-        f"second iteration on.",
+        f"Every iteration of the loop that reads the dataset {why}, the input needs {percent(share)} less CPU time "
+        f"from the second iteration on.",
         hint=f"{what}, and analyze the script again: {format_bytes(place.size_bytes)} of memory hold its elements.",
     )
 
@@ -202,8 +203,8 @@ def suggest_caching_sources(context: RuleContext) -> Iterator[Finding]:
             yield finding_at(
                 "cache-before-sampling",
                 maps[0],
-                f"{describe_operator(choice)} takes elements from sources that repeat, and {names}, {share:.0%} of the "
-                f"input's CPU time, runs again for each of them. In each source, before its repeat(), "
+                f"{describe_operator(choice)} takes elements from sources that repeat, and {names}, {percent(share)} "
+                f"of the input's CPU time, runs again for each of them. In each source, before its repeat(), "
                 f"{sum(known):,} calls would do.",
                 hint=f"Call the function in each source and add .cache() there, in front of shuffle() and repeat(), "
                 f"and analyze the script again: {format_bytes(sum(known) * size)} of memory hold the elements.",
@@ -232,8 +233,8 @@ def suggest_larger_shuffle(context: RuleContext) -> Iterator[Finding]:
             yield finding_at(
                 "cache-needs-full-shuffle",
                 node,
-                f"{now.why} A cache after {describe_operator(place.node)} would save {share:.0%} of the input's CPU "
-                f"time.",
+                f"{now.why} A cache after {describe_operator(place.node)} would save {percent(share)} of the "
+                f"input's CPU time.",
                 hint=f"With a buffer of all elements, shuffle({elements:_}), every epoch has an order of its own, and "
                 f"the cache is allowed: change it, and analyze the script again{approval}. "
                 f"{format_bytes(place.size_bytes)} of memory hold the elements for both.",

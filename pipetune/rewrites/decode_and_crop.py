@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import CropDecoding, FunctionVariant
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.rewrites.pricing import small_saving
@@ -125,11 +126,12 @@ def suggest_smaller_decoding(context: RuleContext, *, cached: Collection[str] = 
             "decode-smaller",
             node,
             f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
-            f"their rows and columns it costs {1 - share:.0%} less.",
+            f"their rows and columns it costs {percent(1 - share)} less.",
             hint=(
                 f"Use tf.io.decode_jpeg(contents, ratio={found.ratio}). This changes the image: pixels after resizing "
-                f"differed by {found.mean_apart:.1%} of the maximum value on average and by {found.most_apart:.1%} at "
-                f"most ({found.seen}), so pipetune does not make this change. Every inspected image is at least "
-                f"{found.ratio} times as large as the size it is resized to; a smaller one would lose more detail."
+                f"differed by {percent(found.mean_apart, digits=1)} of the maximum value on average and by "
+                f"{percent(found.most_apart, digits=1)} at most ({found.seen}), so pipetune does not make this change. "
+                f"Every inspected image is at least {found.ratio} times as large as the size it is resized to; a "
+                "smaller one would lose more detail."
             ),
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Insert, Move, NoProposal, Rewrite, Safety, SplitFunction, apply_edits
 from pipetune.core.functions import FunctionSplit
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import with_part_costs
 from pipetune.rewrites.cache_places import (
@@ -85,7 +86,7 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
     own, whole = seconds_per_output(split_context, split.head), context.profile.input_cpu_seconds or operators
     if own is None or not whole or own < MIN_SAVED_SHARE * whole:
         little = "less than a tenth of the input's CPU time: too little to justify the additional code"
-        return f"the part before that takes {measured.head_share:.0%} of its time, {little}"
+        return f"the part before that takes {percent(measured.head_share)} of its time, {little}"
     shuffle = place.moved or _downstream_shuffle(split_context, node, split.head)
     group = cache_group(context.pipeline, node.id)
     return _rewrite(node, split, place, shuffle, group=group, share=measured.head_share)
@@ -124,7 +125,7 @@ def _rewrite(
         summary=(
             f"Split the function of {describe_operator(node)} {split.cut.kind}, and cache the first part in "
             f"memory ({place.elements:,} elements, {format_bytes(place.size_bytes)}): only the "
-            f"first epoch computes this part, {share:.0%} of the work."
+            f"first epoch computes this part, {percent(share)} of the work."
         ),
         group=group,
         notes=(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from pipetune.core.edits import NoProposal, Remove, ReplaceOperator, Rewrite, Safety
 from pipetune.core.functions import Padding
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, PaddingShares, finding_at
 from pipetune.rewrites.batch_first import added_buffer_bytes, batch_first_group, plain_batches, upstream_maps
@@ -106,9 +107,9 @@ def suggest_length_buckets(context: RuleContext) -> Iterator[Finding]:
         yield finding_at(
             "bucket-batches",
             node,
-            f"In the batches of {describe_operator(node)}, {padding.share:.0%} of the bytes are padding. "
+            f"In the batches of {describe_operator(node)}, {percent(padding.share)} of the bytes are padding. "
             f"If each batch contained elements of similar length, in {buckets} buckets, it would be "
-            f"{padding.bucketed_share:.0%}: {padding.saved_share:.0%} fewer bytes to produce and to train "
+            f"{percent(padding.bucketed_share)}: {percent(padding.saved_share)} fewer bytes to produce and to train "
             f"on (measured on {padding.batches} batches).",
             hint=(
                 f"Use {_format_call(node, padding)} instead of padded_batch. Each element still occurs once "

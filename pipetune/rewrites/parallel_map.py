@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.functions import PYTHON_CALLS
+from pipetune.core.measurement import percent
 from pipetune.core.operators import FLATTENING, OPTION
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.core.profile import Finding, finding_at
@@ -265,10 +266,10 @@ def _describe_throughput(node: Node, context: RuleContext) -> str:
     seconds = measured.wall_seconds
     waiting = (measured.waiting_seconds or 0.0) / seconds
     text = f"{held} One after another, they give at most {1 / seconds:,.0f} elements/s ({format_seconds(seconds)} each"
-    text += f", {waiting:.0%} of that waiting)." if waiting >= 0.05 else ")."
+    text += f", {percent(waiting)} of that waiting)." if waiting >= 0.05 else ")."
     step = context.profile.consumer.bound_seconds if context.profile is not None else None
     if measured.visits is not None and step:
         needed = measured.visits * seconds
-        many = f"{needed / step:.0%} of" if needed / step < 2 else f"{needed / step:,.1f} times"
+        many = f"{percent(needed / step)} of" if needed / step < 2 else f"{needed / step:,.1f} times"
         text += f" Per training step, that is {format_seconds(needed)}, {many} what the model needs."
     return text

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipetune.core.edits import Consent, Edit, NoProposal, ReplaceOperator, Rewrite, Safety, SetArgument
+from pipetune.core.measurement import percent
 from pipetune.core.operators import READERS
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.storage import SweepReader, read_config_fields, read_config_text, tfds_read_of
@@ -281,7 +282,7 @@ def describe_small_files(node: Node, context: RuleContext) -> str | None:
     )
     if MIN_SAVED_SHARE * cost < saved < cost:
         return (
-            f"{opened} Opening and reading take {small.apart_seconds / cost:.0%} of the operator's time; with "
+            f"{opened} Opening and reading take {percent(small.apart_seconds / cost)} of the operator's time; with "
             f"TFRecords it could be {cost / (cost - saved):.2f} times as fast. Write all files into a few shards once "
             "(tf.io.TFRecordWriter), and read tf.data.TFRecordDataset(shards, num_parallel_reads=tf.data.AUTOTUNE) "
             "instead of the paths."

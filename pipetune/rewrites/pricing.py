@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pipetune.core.element_counts import element_bytes, max_elements
 from pipetune.core.functions import FunctionVariant
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rewrites.rule import RuleContext, describe_operator
 
@@ -73,7 +74,7 @@ def small_saving(context: RuleContext, node: Node, form: FunctionVariant, *, lea
     share = shares.get(form) if shares is not None else None
     if share is None or share <= 1 - least:
         return ""
-    return f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
+    return f"{percent(1 - share)} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
 
 
 def shuffle_buffer_elements(context: RuleContext, shuffle: Node) -> int:

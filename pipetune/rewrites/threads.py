@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipetune.core.edits import NoProposal, ReplaceOperator, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.profile import Cause
 from pipetune.rewrites.rule import Rule, RuleContext, describe_operator, tensorflow_parallelizes
@@ -155,7 +156,7 @@ def _private_pool(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         return
     summary = (
         f"Give tf.data a private pool of {context.cores} threads: its functions then never wait for the "
-        f"training step, and {lost:.0%} of a step is currently lost because input and model do not overlap."
+        f"training step, and {percent(lost)} of a step is currently lost because input and model do not overlap."
     )
     yield _rewrite(context, (pool,), summary, only_training=True)
 

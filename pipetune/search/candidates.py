@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import OutOfBudget, RunFailed, Window
+from pipetune.core.measurement import OutOfBudget, RunFailed, Window, percent
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, RejectionReason, Trial
 from pipetune.core.session import NOTHING_BELOW
@@ -55,7 +55,7 @@ def not_run(state: SearchState) -> dict[str, str]:
     for one in ranked:
         alone, rest = composer.plan([one]), composer.without(everything, [one])
         if loses(alone, state.base) and (not rest.rewrites or loses(composer.added(rest, one), rest)):
-            found[one.key] = f"predicted to lose {share_lost(alone, state.base):.0%} of the rate; it was not run"
+            found[one.key] = f"predicted to lose {percent(share_lost(alone, state.base))} of the rate; it was not run"
         elif one.group:
             if one.group not in best:
                 if not one.needs and _may_run(one, state):
@@ -69,7 +69,7 @@ def not_run(state: SearchState) -> dict[str, str]:
                     best[one.group] = one
                     continue
                 slower = share_lost(alone, other)
-                found[one.key] = f"predicted {slower:.0%} slower than another of its kind; it was not run"
+                found[one.key] = f"predicted {percent(slower)} slower than another of its kind; it was not run"
     return {key: why for key, why in found.items() if key not in gains.short_windows}
 
 
@@ -242,7 +242,8 @@ def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[Shor
         cpu = max(statistics.fmean(one.cpu_seconds_per_example for one in beside), 1e-12)
         cpu /= max(window.cpu_seconds_per_example, 1e-12)
         windows.append(ShortWindow(rewrite, over, rate, cpu))
-        why = f"short windows: {rate - 1:+.0%} examples per second, {1 / cpu - 1:+.0%} CPU seconds per example"
+        more, less = (percent(one - 1, sign="+") for one in (rate, 1 / cpu))
+        why = f"short windows: {more} examples per second, {less} CPU seconds per example"
         state.note(Trial(plan, Outcome.SCREENED, why, kind="screening", ratios=(rate,)))
     return windows
 

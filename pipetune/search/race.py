@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Window
+from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Window, percent
 from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Candidate
 from pipetune.core.time_plan import Part
@@ -231,10 +231,10 @@ def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:
             gain = ratio_interval(sample, error=2 * passed)
             arm.end(Outcome.ACCEPTED, f"proven faster after {len(sample)} pairs", gain)
         elif ratio_interval(sample, error=2 * FUTILE).high < ACCEPT_ABOVE:
-            why = f"no gain of {ACCEPT_ABOVE - 1:.0%} to be had, after {len(sample)} pairs"
+            why = f"no gain of {percent(ACCEPT_ABOVE - 1)} to be had, after {len(sample)} pairs"
             arm.end(Outcome.REJECTED, why, ratio_interval(sample))
         elif arm.rounds >= LOOKS[-1]:  # of this session
-            why = f"not proven {ACCEPT_ABOVE - 1:.0%} faster after {len(sample)} pairs"
+            why = f"not proven {percent(ACCEPT_ABOVE - 1)} faster after {len(sample)} pairs"
             arm.end(Outcome.UNDECIDED, why, ratio_interval(sample))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Rate, RunFailed
+from pipetune.core.measurement import Interval, Rate, RunFailed, percent
 from pipetune.core.results import Comparison, Outcome, PredictedRate, RejectionReason, Trial
 from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rejection
 from pipetune.core.time_plan import COMPARISON, Part
@@ -168,7 +168,7 @@ def unmeasured(expected: float | None, *, plan: Plan | None = None) -> str:
 
 
 _BASELINES = {DEFAULTS: "current", "autotune": "AUTOTUNE everywhere", "off": "optimizations off"}
-_OUT_OF_SIGHT = f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight"
+_OUT_OF_SIGHT = f"a gain of {percent(ACCEPT_ABOVE - 1)} is out of sight"
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
         if key in still:
             return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{seen}"
         if key in left and (windows or gains.added(rewrite).predicted is not None):
-            return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{seen}"
+            return RejectionReason.NOT_EXPECTED, f"not expected to gain {percent(ACCEPT_ABOVE - 1)}{seen}"
         if key not in left and shape_of(rewrite) in shapes_tried:
             why = "other numbers are tried only where the rewrite is in a plan proven faster"
             return RejectionReason.OTHER_KIND, why
@@ -349,7 +349,7 @@ def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collect
 
 
 def _change(rate: float) -> str:
-    return f"{rate - 1:+.0%}" if abs(rate - 1) >= 0.005 else "no difference"
+    return percent(rate - 1, sign="+") if abs(rate - 1) >= 0.005 else "no difference"
 
 
 def name_of(key: str) -> str:

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
+from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, percent
 from pipetune.core.results import Outcome, RejectionReason, Trial
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate
 from pipetune.core.time_plan import COMPARISON, Part
@@ -479,7 +479,7 @@ def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dic
         if gain is None:
             outcome, why = Outcome.FAILED, f"without {one.key}: {arm.failure or 'the time was up'}"
         elif one in idle[:1]:
-            outcome, why = Outcome.REJECTED, f"{one.key} adds less than {ACCEPT_ABOVE - 1:.0%} to the plan"
+            outcome, why = Outcome.REJECTED, f"{one.key} adds less than {percent(ACCEPT_ABOVE - 1)} to the plan"
         elif gain.low > 1.0:
             outcome, why = Outcome.ACCEPTED, f"without {one.key} the plan is slower"
         elif one.key in sparing:

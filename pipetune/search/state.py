@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Rate
+from pipetune.core.measurement import Interval, Rate, percent
 from pipetune.core.profile import LEAST_POSSIBLE_GAIN
 from pipetune.core.results import Outcome, Prediction, RejectionReason, Trial
 from pipetune.core.session import Candidate
@@ -42,7 +42,7 @@ REASONS: Mapping[Outcome, RejectionReason] = {
     Outcome.ACCEPTED: RejectionReason.ADDS_NOTHING,  # faster than what the plan was then, and not in what it is now
 }
 
-NOT_PROMISING = f"not predicted to gain {ACCEPT_ABOVE - 1:.0%}, and training waits little; it was not run"
+NOT_PROMISING = f"not predicted to gain {percent(ACCEPT_ABOVE - 1)}, and training waits little; it was not run"
 
 
 @dataclass(eq=False)

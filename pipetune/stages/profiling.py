@@ -10,7 +10,7 @@ from dataclasses import replace
 from pipetune.capture import findings
 from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Pause, RunFailed, two_digits
+from pipetune.core.measurement import Interval, Pause, RunFailed, percent, two_digits
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import (
     LONGEST_FILL_SECONDS,
@@ -463,7 +463,7 @@ def profile_training(study: Study) -> Profile:
     share = 1.0 if rebuilds else _added_share(study, profile, full)
     takes = f"which takes {'more than' if full.at_least else 'about'} {two_digits(seconds)} s"
     if share is not None:
-        longer = f"longer than later epochs by {share:.0%} of the training"
+        longer = f"longer than later epochs by {percent(share)} of the training"
         takes += f", {'again in each iteration of the loop' if rebuilds else longer}"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source

@@ -29,7 +29,7 @@ def test_random_layer_in_map_is_recognized_by_its_variable() -> None:
     pipeline = live.read(images).pipeline
     measured = profile(0.003, "n1", total=0.004)
     (found,) = layers_in_maps(pipeline, measured)
-    assert "75%" in found.message and "seed_generator" in found.message
+    assert "75 %" in found.message and "seed_generator" in found.message
     plain = live.read(tf.data.Dataset.from_tensors(tf.zeros([2, 8, 8, 3])).map(keras.layers.Rescaling(0.5))).pipeline
     assert list(layers_in_maps(plain, measured)) == []
 
@@ -43,7 +43,7 @@ def test_a_selection_of_whole_images_is_told_where_its_map_takes_time() -> None:
     pipeline = live.read(images.map(grey_by_chance)).pipeline
     maps = [node.id for node in pipeline if node.op == "map"]
     (found,) = selections_in_maps(pipeline, profile(0.004, *maps))
-    assert found.code == "array-selection" and "150,528 numbers" in found.message and "40%" in found.message
+    assert found.code == "array-selection" and "150,528 numbers" in found.message and "40 %" in found.message
     assert (found.file, found.line) == (__file__, grey_by_chance.__code__.co_firstlineno + 2)
     assert list(selections_in_maps(pipeline, profile(0.0009, *maps))) == []
 

@@ -137,5 +137,5 @@ def test_keras_layer_in_map_is_named_with_its_share() -> None:
     described = parse(f"range 9 | map cpu=3ms {_DRAWING} | batch 2")
     (found,) = layers_in_maps(described.pipeline, replace(described.profile, input_cpu_seconds=0.010))
     assert (found.code, found.file, found.line) == ("keras-layer-in-map", "train.py", 2)
-    assert "seed_generator_state" in found.message and "60%" in found.message
+    assert "seed_generator_state" in found.message and "60 %" in found.message
     assert list(layers_in_maps(described.pipeline, described.profile)) == []  # the input was not measured

@@ -39,7 +39,7 @@ def test_no_buckets_are_suggested(words: str, fields: dict[str, Any], nothing: N
 def test_suggestion_names_padding_and_call(words: str) -> None:
     (found,) = suggest_length_buckets(context(words))
     assert found.code == "bucket-batches" and found.file is not None and found.line is not None
-    for part in ("40% of the bytes are padding", "in 3 buckets, it would be 10%: 33% fewer"):
+    for part in ("40 % of the bytes are padding", "in 3 buckets, it would be 10 %: 33 % fewer"):
         assert part in found.message
     call = "bucket_by_sequence_length(lambda *element: tf.shape(element[0])[0], [9, 17], [8] * 3)"
     assert found.hint.startswith(f"Use {call} instead of padded_batch.")
@@ -79,9 +79,9 @@ def test_no_smaller_decoding_is_suggested(words: str, fields: dict[str, Any], no
 def test_suggestion_names_saving_call_and_difference(words: str) -> None:
     (found,) = _smaller(words)
     assert found.code == "decode-smaller" and found.file is not None and found.line is not None
-    assert "At 1/2 of their rows and columns it costs 60% less." in found.message
+    assert "At 1/2 of their rows and columns it costs 60 % less." in found.message
     assert found.hint.startswith("Use tf.io.decode_jpeg(contents, ratio=2).")
-    assert "1.0% of the maximum" in found.hint and "at least 2 times as large" in found.hint
+    assert "1.0 % of the maximum" in found.hint and "at least 2 times as large" in found.hint
     assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
     assert not _smaller(words, visits=0.0)  # a cache of the script has its results
     measured = with_measured(context(words), shrinking_share=0.4)
@@ -115,8 +115,8 @@ def test_generator_limit_and_alternative_are_suggested() -> None:
     assert "Per training step, that is 64 ms, 3.2 times what the model needs." in found.message
     assert "from_tensor_slices((paths, labels)).map(load" in found.hint and "TFRecords" in found.hint
     (found,) = _python("from_generator cpu=1ms waits=3ms | batch 32", bound_seconds=0.32)
-    assert "at most 250 elements/s (4.0 ms each, 75% of that waiting)" in found.message
-    assert "40% of what the model needs" in found.message
+    assert "at most 250 elements/s (4.0 ms each, 75 % of that waiting)" in found.message
+    assert "40 % of what the model needs" in found.message
     (found,) = _python("from_generator cpu=2ms | batch 32")
     assert "training step" not in found.message  # no step was measured
     for calls in ("", " calls=PyFunc+GeneratorDataset"):  # with arguments, it calls Python itself, too

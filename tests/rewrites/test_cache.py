@@ -547,7 +547,7 @@ def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() ->
     words = "list_files shuffle=False elements=4 | map bytes=1k cpu=9ms | map random cpu=1ms | batch 2"
     built = frozenset({"n0", "n1", "n2"})
     (advice,) = cache.suggest_building_once(context(words, rebuilt_operators=built, buildable_once=built))
-    assert "cached after map (train.py:2), the input needs 90% less CPU time" in advice.message
+    assert "cached after map (train.py:2), the input needs 90 % less CPU time" in advice.message
     for kept in (frozenset(), frozenset({"n2"})):  # what the loop builds does not matter: the cache is before it
         assert not list(cache.suggest_building_once(context(words, rebuilt_operators=kept, buildable_once=kept)))
     (advice,) = cache.suggest_building_once(
@@ -557,15 +557,15 @@ def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() ->
     cheap = words.replace("9ms", "9us")
     assert not list(cache.suggest_building_once(context(cheap, rebuilt_operators=built, buildable_once=built)))
     repeated, built = f"{words} | repeat 4", built | {"n3", "n4"}
-    for read, share in ((None, "67%"), (4, "45%")):  # the first of the passes that an iteration takes fills the cache
+    for read, share in ((None, "67 %"), (4, "45 %")):  # the first of the passes that an iteration takes fills the cache
         facts = context(repeated, rebuilt_operators=built, buildable_once=built, elements_read=read)
         (advice,) = cache.suggest_building_once(facts)
         assert advice.code == "cache-in-each-iteration" and f"needs {share} less CPU time" in advice.message
 
 
 @pytest.mark.parametrize(("words", "share"), [
-    ("map bytes=1k cpu=9ms | map random cpu=1ms", "89%"),
-    ("prefetch | map bytes=2k cpu=4ms | map bytes=1k cpu=5ms | map random cpu=1ms", "89%"),
+    ("map bytes=1k cpu=9ms | map random cpu=1ms", "89 %"),
+    ("prefetch | map bytes=2k cpu=4ms | map bytes=1k cpu=5ms | map random cpu=1ms", "89 %"),
     ("map bytes=1k cpu=1ms | map random cpu=9ms", ""),
     ("map random bytes=1k cpu=9ms", ""),
 ])  # fmt: skip
@@ -590,7 +590,7 @@ def test_advice_says_when_a_shuffle_of_all_elements_would_allow_a_cache(words: s
     found = list(cache.suggest_larger_shuffle(context(words, memory_limit_bytes=1e6)))
     assert bool(found) == said and not list(cache.suggest_larger_shuffle(context(words, memory_limit_bytes=1e3)))
     for advice in found:
-        assert "No cache before batch" in advice.message and "90%" in advice.message
+        assert "No cache before batch" in advice.message and "90 %" in advice.message
         assert "shuffle(9)" in advice.hint and "again with --allow reorder" in advice.hint
 
 

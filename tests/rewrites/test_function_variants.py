@@ -6,6 +6,7 @@ import pytest
 
 from pipetune.core.edits import Insert, ReplaceFunction, Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant
+from pipetune.core.measurement import percent
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from tests.rewrites.tables import Row, first, functions, proposal_test, silent_test, with_measured
@@ -147,7 +148,7 @@ def test_small_saving_is_not_proposed(rule: str, words: str, form: FunctionVaria
         rewrites, silences = proposals(rule, with_measured(context(words), variant_shares=shares))
         assert bool(rewrites) is (share is None or share <= 1 - least) and len(rewrites) + len(silences) == 1
         if share == 1 - least + 0.01:
-            assert f"saves {least - 0.01:.0%} of the cost of map (train.py:2)" in silences[0].why
+            assert f"saves {percent(least - 0.01)} of the cost of map (train.py:2)" in silences[0].why
 
 
 @pytest.mark.parametrize(("rule", "words", "digest"), [
@@ -177,7 +178,7 @@ def test_both_parts_are_maps() -> None:
 def test_cached_head_is_priced_and_described() -> None:
     (rewrite,) = check_proposes("split-map", f"{_SOURCE} | {_DRAWS} | batch 4")
     assert rewrite.predicted_bytes == 100 * 2000
-    assert "100 elements" in rewrite.summary and "90% of the work" in rewrite.summary
+    assert "100 elements" in rewrite.summary and "90 % of the work" in rewrite.summary
     assert "901 ms of CPU time" in rewrite.notes[0]  # and of the upstream reader
 
 

@@ -28,7 +28,7 @@ MAP_SILENT: list[Row] = [
     *functions("range 9 | map ?", "variable=w writes table print file unknown"),
     ("range 9 | map synchronous=True", "synchronous"),
     # Python code that runs in parallel, and is measured to compute: more calls would wait for each other.
-    ("range 9 | map 4 python cpu=2ms waits=2ms", "at most 250 elements/s (4.0 ms each, 50% of that waiting)"),
+    ("range 9 | map 4 python cpu=2ms waits=2ms", "at most 250 elements/s (4.0 ms each, 50 % of that waiting)"),
     ("range 9 | map 2 python_random python cpu=2ms waits=0us", {"cores": 8}, "hold the GIL"),
 ]
 
@@ -363,7 +363,7 @@ def test_many_small_files_are_reported_with_the_gain_of_a_conversion() -> None:
         "5,000 files of 11.7 KiB" in silence.why
         and "120 us per file, compared with 20 us per element from one TFRecord file" in silence.why
     )
-    assert "30% of the operator's time" in silence.why and "1.33 times as fast" in silence.why
+    assert "30 % of the operator's time" in silence.why and "1.33 times as fast" in silence.why
     assert "tf.io.TFRecordWriter" in silence.why and "tf.data.TFRecordDataset(shards" in silence.why
 
 
@@ -385,7 +385,7 @@ def test_conversion_is_not_suggested(name: str) -> None:
 def test_files_that_take_longer_alone_than_the_operator_are_all_of_its_time() -> None:
     small = replace(_SMALL, small=SmallFileCosts(256, 500e-6, 20e-6))
     _, (silence,) = proposals("read-shards", with_profile(context(_LOADS), files=small))
-    assert "100% of the operator's time" in silence.why and "25.00 times as fast" in silence.why
+    assert "100 % of the operator's time" in silence.why and "25.00 times as fast" in silence.why
     assert proposals("read-shards", with_profile(context(_LOADS), files=small, operators=())) == ([], [])
 
 

@@ -60,7 +60,7 @@ def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
     waiting = on_accelerator("range 9 | map! AUTOTUNE | batch 2", lost=0.2, cause=Cause.OPERATOR)
     (pool,), _ = proposals("threads", waiting)
     assert outlines([pool]) == [f"EXACT options.{POOL_SIZE}=8"]
-    assert pool.only_training and "20% of a step" in pool.summary
+    assert pool.only_training and "20 % of a step" in pool.summary
 
 
 @pytest.mark.parametrize(("words", "lost", "cause", "fields"), [

@@ -41,7 +41,7 @@ def test_what_is_predicted_to_lose_is_listed_and_not_run() -> None:
     found, scene = Scene("abc", runner(gains), expected=gains).ran()
     assert names(found.chosen) == ["a"]
     (skipped,) = [trial for trial in found.trials if trial.outcome is Outcome.SKIPPED]
-    assert skipped.plan.key == "b@n1" and "predicted to lose 50%" in skipped.why
+    assert skipped.plan.key == "b@n1" and "predicted to lose 50 %" in skipped.why
     assert all("b@n1" not in key for _, key in scene.runner.windows)
     assert "predicted to lose" in whys(found)["b"]
 
@@ -116,7 +116,7 @@ def test_what_another_of_its_group_beats_is_listed_and_not_run() -> None:
     assert names(found.chosen) == ["deep", "other"]
     assert not _ran(scene, "small")
     (skipped,) = [trial for trial in found.trials if trial.outcome is Outcome.SKIPPED]
-    assert skipped.plan.key == "small@n1" and "47% slower than another of its kind" in skipped.why
+    assert skipped.plan.key == "small@n1" and "47 % slower than another of its kind" in skipped.why
     assert "another of its kind" in whys(found)["small"]
 
 

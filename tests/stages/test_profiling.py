@@ -171,9 +171,9 @@ FILLS = "The first epoch fills this cache, which takes about"
 
 
 @pytest.mark.parametrize(("seconds", "step_seconds", "epochs", "told", "profiles"), [  # eight steps per epoch
-    (12.0, 0.1, 2, f"{FILLS} 12 s, longer than later epochs by 88% of the training. So this epoch was", 2),
-    (12.0, 0.1, 20, f"{FILLS} 12 s, longer than later epochs by 41% of the training. What was measured", 1),
-    (2.0, 0.01, 2, f"{FILLS} 2 s, longer than later epochs by 92% of the training. What was measured", 1),
+    (12.0, 0.1, 2, f"{FILLS} 12 s, longer than later epochs by 88 % of the training. So this epoch was", 2),
+    (12.0, 0.1, 20, f"{FILLS} 12 s, longer than later epochs by 41 % of the training. What was measured", 1),
+    (2.0, 0.01, 2, f"{FILLS} 2 s, longer than later epochs by 92 % of the training. What was measured", 1),
     (12.0, 1.5, 20, "", 1),
     (12.0, None, 20, f"{FILLS} 12 s. ", 1),
 ])  # fmt: skip
@@ -200,7 +200,7 @@ def test_what_filling_adds_is_told_where_the_cache_alone_knows_how_long_an_epoch
     study.subject = replace(study.subject, use=replace(study.subject.use, epochs=2, epochs_certain=True))
     profile_training(study)
     (finding,) = study.journal.session.findings
-    assert finding.message.startswith(f"{FILLS} 2 s, longer than later epochs by 92% of the training.")
+    assert finding.message.startswith(f"{FILLS} 2 s, longer than later epochs by 92 % of the training.")
 
 
 def test_a_cache_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, SourceText, StandaloneParts
 from pipetune.core.edits import Remove, apply_edits
 from pipetune.core.errors import CannotExpress
+from pipetune.core.measurement import percent
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.results import ServiceNeed
 from pipetune.distributed.emit.index import indexed_form
@@ -241,7 +242,7 @@ def _transfer(measured: ElementBytes | None, need: ServiceNeed | None) -> list[D
         return [*found, Definition("COMPRESSION", 'COMPRESSION = "AUTO"')]
     share = measured.packed / max(1, measured.raw)
     chosen = '"AUTO"' if share < _WORTH_PACKING else "None"
-    comment = f"# packed, a batch takes {share:.0%} of its bytes"
+    comment = f"# packed, a batch takes {percent(share)} of its bytes"
     return [*found, Definition("COMPRESSION", f"COMPRESSION = {chosen}  {comment}")]
 
 
