@@ -117,7 +117,8 @@ class _Run:
         )
         if invalid := conversation.invalid_lines:
             self._screen.warn(f"{invalid} lines from the worker were not valid messages and were ignored.")
-        self._screen.update("report", "writing the report")
+        if exit_code == 0:  # else the step in which it ended would be ticked off
+            self._screen.update("report", "writing the report")
         unknown = results.write_all(self._session)
         if unknown:
             self._screen.warn(
