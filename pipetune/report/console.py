@@ -113,6 +113,8 @@ _STEPS = {
     "steps": "measuring details",
     "memory": "measuring details",
     "course": "measuring details",
+    "advice": "measuring details",
+    "division": "measuring details",
     "report": "writing the report",
 }
 """The step of the checklist that a phase belongs to; a phase that is not listed is a step of its own."""

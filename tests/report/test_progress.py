@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 
+import pipetune
+from pipetune.report import console
 from pipetune.report.console import Progress
 from tests.report.reading import Terminal
 
@@ -138,3 +141,9 @@ def test_a_terminal_without_the_characters_gets_plain_lines():
     with Progress(stream) as progress:
         progress.update("trials", "图像")
     assert b"[trying changes]  ??" in raw.getvalue()
+
+
+def test_every_phase_of_an_analysis_is_part_of_a_step_that_has_a_name() -> None:
+    texts = (path.read_text() for path in Path(pipetune.__path__[0]).rglob("*.py"))
+    phases = {name for text in texts for name in re.findall(r'phase(?:\(|=)\s*"(\w+)"', text)}
+    assert {"costs", "verification"} < phases <= console._STEPS.keys()
