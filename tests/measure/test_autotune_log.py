@@ -12,6 +12,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues
 from pipetune.measure.runtime_choices import ParameterLog, log_parameters
 from pipetune.pipelines import live
+from tests.measure.test_profiler import write_records
 
 Dataset = tf.data.Dataset
 AUTOTUNE = tf.data.AUTOTUNE
@@ -63,13 +64,8 @@ def test_map_upstream_of_other_operators_is_found() -> None:
 
 
 def test_interleave_and_its_upstream_operators_are_read(tmp_path: Any) -> None:
-    names = []
-    for number in range(3):
-        with tf.io.TFRecordWriter(name := str(tmp_path / f"{number}.tfrecord")) as writer:
-            for record in range(5):
-                writer.write(str(record).encode())
-        names.append(name)
-    files = Dataset.from_tensor_slices(names).map(lambda name: name, num_parallel_calls=AUTOTUNE).prefetch(AUTOTUNE)
+    names = Dataset.from_tensor_slices(write_records(tmp_path))
+    files = names.map(lambda name: name, num_parallel_calls=AUTOTUNE).prefetch(AUTOTUNE)
     dataset = files.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=AUTOTUNE)
     pipeline = live.read(dataset.prefetch(AUTOTUNE)).pipeline
     reading = log_parameters(dataset.prefetch(AUTOTUNE), seconds=0.15).reading(pipeline)

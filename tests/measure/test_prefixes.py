@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.measure import prefixes
 from pipetune.pipelines import live
+from tests.measure.test_profiler import write_records
 
 Dataset = tf.data.Dataset
 
@@ -34,8 +35,7 @@ def test_every_nth_element_computes_all_elements() -> None:
         assert int(next(iterator)) == int(made) == 7 * calls
 
 
-@pytest.mark.parametrize("elements", [1, 5])
-def test_source_that_supports_skipping_is_read(elements: int, tmp_path: Path) -> None:
+def test_source_that_supports_skipping_is_read(tmp_path: Path) -> None:
     """A corrupt record raises an error, which it would not if records were skipped."""
     path = tmp_path / "a.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -45,7 +45,7 @@ def test_source_that_supports_skipping_is_read(elements: int, tmp_path: Path) ->
     data[3 * 66 + 20] ^= 0xFF
     path.write_bytes(bytes(data))
     dataset = tf.data.TFRecordDataset(str(path))
-    iterator = iter(prefixes.every_nth_element(dataset, elements, prefixes.plain_options(dataset)))
+    iterator = iter(prefixes.every_nth_element(dataset, 5, prefixes.plain_options(dataset)))
     with pytest.raises(tf.errors.DataLossError):
         for _ in range(8):
             next(iterator)
@@ -56,29 +56,21 @@ def kinds(dataset: Any) -> list[str]:
     return [*(kind for above in dataset._inputs() for kind in kinds(above)), type(dataset).__name__]
 
 
-def test_prefixes_have_no_parallelism_or_prefetching(tmp_path: Path) -> None:
-    record = str(tmp_path / "a.tfrecord")
-    with tf.io.TFRecordWriter(record) as writer:
-        writer.write(b"x")
-    dataset = tf.data.TFRecordDataset([record] * 3, num_parallel_reads=2).map(tf.strings.length, num_parallel_calls=2)
+def test_prefixes_have_no_parallelism_or_prefetching_and_the_options_of_the_pipeline(tmp_path: Path) -> None:
+    records = tf.data.TFRecordDataset(write_records(tmp_path), num_parallel_reads=2)
+    dataset = records.map(tf.strings.length, num_parallel_calls=2)
     dataset = dataset.prefetch(3).batch(2, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
-    found = cut(dataset, tmp_path)
-    assert [node.op for node in found.pipeline] == ["TFRecordDataset", "map", "batch"]
+    own = tf.data.Options()
+    own.threading.max_intra_op_parallelism = 3
+    own.experimental_optimization.map_parallelization = True
+    found = cut(dataset.with_options(own), tmp_path)
+    assert [node.op for node in found.pipeline] == ["TFRecordDataset", "map", "batch", "with_options"]
     run = kinds(found.datasets[found.pipeline.output.id])
     assert not any("Parallel" in kind or "Prefetch" in kind for kind in run)
-    options = found.every_nth(found.pipeline.output.id, 1).options()
+    options = found.every_nth("n3", 1).options()
     assert options.experimental_optimization.map_parallelization is False
     assert options.experimental_optimization.inject_prefetch is False
-
-
-def test_prefixes_have_the_options_of_the_pipeline(tmp_path: Path) -> None:
-    options = tf.data.Options()
-    options.threading.max_intra_op_parallelism = 3
-    options.experimental_optimization.map_parallelization = True
-    found = cut(Dataset.range(5).map(lambda x: x + 1).with_options(options), tmp_path)
-    made = found.every_nth("n1", 1).options()
-    assert made.threading.max_intra_op_parallelism == 3
-    assert made.experimental_optimization.map_parallelization is False
+    assert options.threading.max_intra_op_parallelism == 3
 
 
 def test_visits_follow_from_known_ratios(tmp_path: Path) -> None:
