@@ -38,7 +38,6 @@ def version_1(root: Path, files: dict[str, str], *, path: str = "/", top: str = 
 
 
 @pytest.mark.parametrize(("files", "cores"), [
-    ({"a/b/cpu.max": "150000 100000\n"}, 1.5),
     ({"a/b/cpu.max": "max 100000\n", "a/cpu.max": "200000 100000\n"}, 2.0),  # the parent's limit applies
     ({"a/b/cpu.max": "50000 100000\n", "a/cpu.max": "200000 100000\n"}, 0.5),
     ({"a/b/cpu.max": "nonsense\n"}, None),
@@ -71,7 +70,6 @@ UNLIMITED = {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
     (version_1, V1_LIMITS, "/docker/abc/job", "/docker/abc", 128 * MIB),
     (version_1, V1_LIMITS, "/docker/abc", "/docker/abc", 512 * MIB),
     (version_1, UNLIMITED, "/", "/", None),
-    (version_2, {"memory.max": "536870912\n"}, "/", "/", 512 * MIB),
     (version_2, {"memory.max": "536870912\n"}, "/docker/abc", "/", 512 * MIB),  # outside of the mount
     (version_2, {"memory.max": "536870912\n"}, "/../../elsewhere", "/", 512 * MIB),
     (version_2, {"memory.max": "max\n"}, "/", "/", None),
