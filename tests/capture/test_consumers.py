@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import statistics
 import threading
 import time
@@ -214,19 +213,6 @@ def test_weights_optimizer_and_counters_are_restored_after_each_window(tmp_path:
     assert len(measured.record_steps(Plan("current"), steps=3, seconds=30.0).step_seconds) == 3 and restored()
 
 
-@pytest.mark.parametrize(("dataset", "expected"), [
-    (Dataset.range(5), 0),
-    (Dataset.range(5).enumerate(), (1, 1)),
-    (Dataset.range(1).enumerate(), (0, 0)),
-    # Has a zip, and TensorFlow does not join it with another dataset.
-    (Dataset.sample_from_datasets([Dataset.range(5).map(lambda x: (tf.zeros([2]), x)).repeat()] * 2,
-     weights=Dataset.from_tensors(0).repeat().map(lambda _: tf.constant([1.0, 0.0]))), (0, 1)),
-])  # fmt: skip
-def test_input_of_the_bound_is_one_numbered_element(tmp_path: Path, dataset: Any, expected: Any) -> None:
-    (element,) = list(make_runner(dataset, ALONE, tmp_path).training_dataset(None))
-    assert tf.nest.map_structure(lambda part: int(tf.reduce_sum(part)), element) == expected
-
-
 def test_state_is_restored_after_a_failed_window(tmp_path: Path) -> None:
     counter = tf.Variable(0)
 
@@ -344,14 +330,11 @@ def by_fit_of_tf_keras(dataset: Any) -> StepSeries:
     return fitted(compiled(pytest.importorskip("tf_keras"))).record_steps(dataset, steps=60, seconds=30.0)
 
 
-def by_inference(dataset: Any, *, method: str) -> StepSeries:
+def by_predict(dataset: Any) -> StepSeries:
     model = compiled()
-    found = InferenceConsumer(model, method, getattr(type(model), method)).record_steps(dataset, steps=60, seconds=30.0)
+    found = InferenceConsumer(model, "predict", type(model).predict).record_steps(dataset, steps=60, seconds=30.0)
     assert getattr(model, "stop_predicting", False) is False
     return found
-
-
-by_predict, by_evaluate = (functools.partial(by_inference, method=method) for method in ("predict", "evaluate"))
 
 
 def by_a_step(dataset: Any) -> StepSeries:
@@ -380,7 +363,7 @@ def by_a_loop(dataset: Any) -> StepSeries:
     return in_a_loop(loop_consumer.LoopConsumer(), dataset)
 
 
-@pytest.mark.parametrize("record", [by_fit, by_fit_of_tf_keras, by_predict, by_evaluate, by_a_step, by_a_loop])
+@pytest.mark.parametrize("record", [by_fit, by_fit_of_tf_keras, by_predict, by_a_step, by_a_loop])
 def test_waits_show_the_slow_elements_and_epochs_end_where_they_do(record: Record) -> None:
     found = record(slow_pairs())
     assert found.wait_seconds is not None and len(found.step_seconds) == len(found.wait_seconds) == 60
@@ -399,14 +382,6 @@ def test_a_call_of_several_steps_is_divided_among_them() -> None:
     assert set(found.epoch_ends) == {EPOCH, 2 * EPOCH}
     assert found.wait_seconds[:5] == (found.wait_seconds[0],) * 5 and found.wait_seconds[0] > 0.5 * SECONDS / 5
     assert found.wait_seconds[5] < found.wait_seconds[0]
-
-
-def test_the_time_ends_a_series_and_fit() -> None:
-    model = compiled()
-    before = int(model.optimizer.iterations)
-    found = fitted(model).record_steps(slow_pairs(), steps=10_000, seconds=0.5)
-    assert 1 < len(found.step_seconds) < 500
-    assert int(model.optimizer.iterations) - before == len(found.step_seconds)
 
 
 def test_waits_are_unknown_under_a_strategy() -> None:

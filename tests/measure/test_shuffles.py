@@ -97,7 +97,10 @@ TENS = Dataset.range(10, 90, 10)
     (Dataset.zip((Dataset.range(3), TENS)), (1, 20)),
     (TENS.take(1).enumerate(), (0, 10)),  # there is no second one
     (TENS, 10),
-], ids=["numbered", "zipped", "one element", "not numbered"])  # fmt: skip
+    # It has a zip, and TensorFlow does not join it with another dataset.
+    (Dataset.sample_from_datasets([TENS.repeat().map(lambda x: (1, x))] * 2,
+     weights=Dataset.from_tensors(0).repeat().map(lambda _: tf.constant([1.0, 0.0]))), (1, 20)),
+], ids=["numbered", "zipped", "one element", "not numbered", "chosen"])  # fmt: skip
 def test_a_step_that_does_more_for_the_first_number_is_not_repeated(dataset: Any, element: Any) -> None:
     """As in `for step, batch in ds.enumerate(): if step % 1000 == 0: print(...)`."""
     runner = TensorFlowRunner(live.read(dataset), NoConsumer(""), machine=MACHINE, examples_per_element=1.0)
