@@ -7,19 +7,22 @@ from dataclasses import replace
 import pytest
 
 from pipetune.cli import doctor
-from pipetune.core.machine import CpuLoad, DetectedResources
+from pipetune.core.machine import CpuLoad, DetectedResources, Machine
 from pipetune.report.environment import load_fact, settings, sides
 from tests.core.sessions import MACHINE
 
-WHOLE = replace(MACHINE, cores_granted=64.0, cores_affinity=64, affinity=tuple(range(64)))
+WHOLE = replace(MACHINE, cores_granted=64.0, cores_affinity=64, affinity=tuple(range(5, 69)))
 WHOLE = replace(WHOLE, memory_limit_bytes=64 << 30, memory_available_bytes=60 << 30)
 WHOLE = replace(WHOLE, believed=DetectedResources(64.0, 30 << 30, 64, 64, 64))
+PINNED = replace(WHOLE, cores_granted=2.0, cores_affinity=2, affinity=(5, 9))
+PINNED = replace(PINNED, believed=DetectedResources(2.0, 30 << 30, 2, 2, 2))
 QUOTA = replace(WHOLE, cores_granted=2.0, quota_cores=2.0, memory_limit_bytes=8 << 30, memory_available_bytes=7 << 30)
 
 
-def test_a_machine_of_ones_own_needs_nothing_set() -> None:
-    assert [side.label for side in sides(WHOLE) if side.differs] == []
-    assert list(settings(WHOLE)) == [] and list(doctor.machine_warnings(WHOLE)) == []
+@pytest.mark.parametrize("machine", [WHOLE, PINNED], ids=["its own", "affinity alone, which TensorFlow sees too"])
+def test_a_machine_that_tensorflow_knows_needs_nothing_set(machine: Machine) -> None:
+    assert [side.label for side in sides(machine) if side.differs] == []
+    assert list(settings(machine)) == [] and list(doctor.machine_warnings(machine)) == []
 
 
 def test_two_cores_of_sixty_four() -> None:
@@ -28,7 +31,7 @@ def test_two_cores_of_sixty_four() -> None:
     assert found["cores"].believed == "64 (cpu_budget)"
     assert all(side.differs for side in found.values())
     assert [line.label for line in settings(QUOTA)] == [
-        "taskset -c 0,1 python train.py",
+        "taskset -c 5,6 python train.py",
         "options.autotune.cpu_budget = 2",
         "options.threading.private_threadpool_size = 2",
         "TF_NUM_INTRAOP_THREADS=2 TF_NUM_INTEROP_THREADS=2 python train.py",
@@ -41,18 +44,6 @@ def test_two_cores_of_sixty_four() -> None:
 def test_a_fraction_of_a_core_is_rounded_as_the_trials_round_it(quota: float, number: int) -> None:
     lines = [line.label for line in settings(replace(QUOTA, cores_granted=quota, quota_cores=quota))]
     assert f"options.autotune.cpu_budget = {number}" in lines
-
-
-def test_affinity_alone_is_what_tensorflow_sees_too() -> None:
-    believed = DetectedResources(2.0, 30 << 30, 2, 2, 2)
-    pinned = replace(WHOLE, cores_granted=2.0, cores_affinity=2, affinity=(5, 9), believed=believed)
-    assert not any(side.differs for side in sides(pinned))
-    assert list(settings(pinned)) == []
-
-
-def test_taskset_takes_cores_of_the_mask() -> None:
-    odd = replace(QUOTA, cores_affinity=3, affinity=(5, 9, 12), believed=DetectedResources(3.0, 1 << 30, 3, 3, 3))
-    assert next(settings(odd)).label == "taskset -c 5,9 python train.py"
 
 
 @pytest.mark.parametrize("buffers", [30 << 30, 6 << 30])  # more than all, and than half of it

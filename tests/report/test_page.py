@@ -49,30 +49,21 @@ def offering(session: Session, *gain: float) -> Session:
     return with_main(session, offered=(offer,))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "big"),
-    [
-        ("photos", "faster", "1.36x"),
-        ("distributed", "faster", "1.36x"),
-        ("busy", "not-input-bound", "Input is fine"),
-        ("nothing", "nothing", "Nothing faster"),
-        ("undetermined", "undetermined", "Undecided"),
-        ("likely", "likely", "Likely 1.31x"),
-        ("interrupted", "interrupted", "Interrupted"),
-        ("failed", "failed", "Failed"),
-        ("killed", "failed", "Failed"),
-        ("no_dataset", "no-dataset", "No dataset"),
-        ("input_only", "input-only", "2.03x"),
-        ("bare", "running", "Not finished"),
-        ("confidential", "faster", "1.36x"),
-        ("unverified", "withheld", "No patch"),
-    ],
-)
-def test_the_answer_comes_first(name, kind, big):
+KINDS = {
+    "photos": "faster", "distributed": "faster", "confidential": "faster", "busy": "not-input-bound",
+    "nothing": "nothing", "undetermined": "undetermined", "likely": "likely", "interrupted": "interrupted",
+    "failed": "failed", "killed": "failed", "no_dataset": "no-dataset", "input_only": "input-only", "bare": "running",
+    "unverified": "withheld",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_answer_comes_first(name):
+    """Its words are in the golden text."""
     found = claim(samples.ALL[name]())
-    assert (found.kind, found.big) == (kind, big)
-    assert found.sentence or kind == "faster"
-    assert found.gain.known is (kind == "faster")
+    assert found.kind == KINDS[name]
+    assert found.sentence or found.kind == "faster"
+    assert found.gain.known is (found.kind == "faster")
 
 
 def test_the_parts_stand_in_their_order():
@@ -378,7 +369,6 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     [
         ("range 9 | map | batch 4 | prefetch 1", Safety.EXACT, "batches"),
         ("range 9 | map | batch 4 | prefetch 1", Safety.REORDERS, "rows"),
-        ("range 9 | map | group_by_window | prefetch 1", Safety.EXACT, "batches"),
         ("range 9 | map | group_by_window | prefetch 1", Safety.REORDERS, "batches"),
         ("range 9 | batch 4 | unbatch", Safety.EXACT, "elements"),
         ("range 9 | map", Safety.EXACT, "elements"),

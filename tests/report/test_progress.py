@@ -9,28 +9,21 @@ from pathlib import Path
 import pytest
 
 import pipetune
+from benchmarks.recorded import FakeClock
 from pipetune.report import console
 from pipetune.report.console import Progress
 from tests.report.reading import Terminal
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def logged(**options: object) -> tuple[io.StringIO, Progress]:
-    stream = io.StringIO()  # without an encoding: no check mark
-    return stream, Progress(stream, clock=Clock(), **options)  # type: ignore[arg-type]
+def logged(**options: bool) -> tuple[io.StringIO, Progress, FakeClock]:
+    stream, clock = io.StringIO(), FakeClock()  # without an encoding: no check mark
+    return stream, Progress(stream, clock=clock.now, **options), clock
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
 def test_a_number_keeps_its_unit_where_the_verdict_is_wrapped(kind: type[io.StringIO]) -> None:
     stream = kind()
-    with Progress(stream, clock=Clock()) as progress:
+    with Progress(stream) as progress:
         progress.update("verdict")
         progress.verdict("undetermined", "Training waits for input 45 % of each step (9.3 % to 59 %): uncertain")
     shown = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
@@ -39,23 +32,22 @@ def test_a_number_keeps_its_unit_where_the_verdict_is_wrapped(kind: type[io.Stri
 
 
 def test_a_log_gets_a_line_per_step_and_every_ten_seconds_and_what_is_finished():
-    stream, progress = logged()
-    clock = progress._clock
+    stream, progress, clock = logged()
     with progress:
         progress.update("capture", "running train.py")
-        clock.now += 3
+        clock.advance(3)
         progress.update("capture", "still")
-        clock.now += 6.4
+        clock.advance(6.4)
         progress.update("profile", "measuring", 70)
-        clock.now += 8
+        clock.advance(8)
         progress.verdict("input-bound", "training waits for input 79 % of each step")
         progress.update("trials", "parallel-map", 44.0)
-        clock.now += 9
+        clock.advance(9)
         progress.update("trials", "prefetch", 35.0)
-        clock.now += 2
+        clock.advance(2)
         progress.update("trials", "cache", 33.0)
         progress.update("verification", "pair 2")
-        clock.now += 5
+        clock.advance(5)
         progress.conclude("2.31x faster")
         progress.update("steps", "epochs")
     assert stream.getvalue().splitlines() == [
@@ -74,21 +66,21 @@ def test_a_log_gets_a_line_per_step_and_every_ten_seconds_and_what_is_finished()
 
 
 def test_phases_of_one_step_are_one_line_of_the_checklist():
-    stream, progress = logged()
+    stream, progress, clock = logged()
     for phase in ("profile", "verdict", "costs", "files", "trials", "emission", "verification", "report"):
         progress.update(phase)
-        progress._clock.now += 4
+        clock.advance(4)
     finished = [line.split("  ")[0] for line in stream.getvalue().splitlines() if line.startswith("+")]
     first = ["starting the script", "input or model?", "which operator?", "trying changes"]
     assert finished == [f"+ {step}" for step in (*first, "writing the change", "proving the patch")]
-    stream, progress = logged()
+    stream, progress, _ = logged()
     for phase in ("trials", "memory", "trials", "report"):
         progress.update(phase)
     assert stream.getvalue().count("+ trying changes") == 1, "not twice where a step comes again"
 
 
 def test_quiet_shows_warnings_alone():
-    stream, progress = logged(quiet=True)
+    stream, progress, _ = logged(quiet=True)
     with progress:
         progress.update("trials", "x")
         progress.say("first line")
@@ -106,7 +98,7 @@ def test_quiet_shows_warnings_alone():
     ],
 )
 def test_text_is_one_line_and_no_markup(said, shown):
-    stream, progress = logged()
+    stream, progress, _ = logged()
     progress.say(said)
     assert stream.getvalue() == shown
 
@@ -126,11 +118,11 @@ def test_a_terminal_gets_one_line_and_keeps_what_is_finished(monkeypatch):
 
 
 def test_times_run_on_between_updates_and_never_say_that_nothing_is_left():
-    _, progress = logged()
+    _, progress, clock = logged()
     progress.update("trials", "x", 44.0)
-    progress._clock.now += 5.0
+    clock.advance(5.0)
     assert progress._line.plain() == "[trying changes]  x  5 s, about 40 s to go"
-    progress._clock.now += 500.0
+    clock.advance(500.0)
     assert progress._line.plain().endswith("505 s, a few seconds to go")
 
 
