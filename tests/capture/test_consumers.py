@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import statistics
 import threading
 import time
@@ -330,11 +331,14 @@ def by_fit_of_tf_keras(dataset: Any) -> StepSeries:
     return fitted(compiled(pytest.importorskip("tf_keras"))).record_steps(dataset, steps=60, seconds=30.0)
 
 
-def by_predict(dataset: Any) -> StepSeries:
+def by_inference(dataset: Any, *, method: str) -> StepSeries:
     model = compiled()
-    found = InferenceConsumer(model, "predict", type(model).predict).record_steps(dataset, steps=60, seconds=30.0)
+    found = InferenceConsumer(model, method, getattr(type(model), method)).record_steps(dataset, steps=60, seconds=30.0)
     assert getattr(model, "stop_predicting", False) is False
     return found
+
+
+by_predict, by_evaluate = (functools.partial(by_inference, method=method) for method in ("predict", "evaluate"))
 
 
 def by_a_step(dataset: Any) -> StepSeries:
@@ -363,7 +367,7 @@ def by_a_loop(dataset: Any) -> StepSeries:
     return in_a_loop(loop_consumer.LoopConsumer(), dataset)
 
 
-@pytest.mark.parametrize("record", [by_fit, by_fit_of_tf_keras, by_predict, by_a_step, by_a_loop])
+@pytest.mark.parametrize("record", [by_fit, by_fit_of_tf_keras, by_predict, by_evaluate, by_a_step, by_a_loop])
 def test_waits_show_the_slow_elements_and_epochs_end_where_they_do(record: Record) -> None:
     found = record(slow_pairs())
     assert found.wait_seconds is not None and len(found.step_seconds) == len(found.wait_seconds) == 60
