@@ -58,6 +58,12 @@ def test_live_datasets_are_read_as_what_the_checks_need(make: Any, expected: lis
     assert codes(make()) == expected
 
 
+def test_cached_shuffled_file_list_is_frozen_order(tmp_path: Any) -> None:
+    (tmp_path / "a").write_text("")
+    assert codes(Dataset.list_files(str(tmp_path / "*")).cache()) == ["frozen-order"]
+    assert codes(Dataset.list_files(str(tmp_path / "*"), shuffle=False).cache()) == []
+
+
 def test_validation_split_of_a_reshuffled_dataset_leaks() -> None:
     shuffled = numbers().shuffle(100)
     train, validation = shuffled.skip(20).batch(4), shuffled.take(20).batch(4)
