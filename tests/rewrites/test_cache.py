@@ -317,7 +317,6 @@ FIRES: list[Row] = [
     (f"{_FILES} | {_MAP} | repeat | prefetch | {_MAP} | map random", _moved("n2>n4")),
     (f"{_SHUFFLED} reshuffle_each_iteration=False | repeat | {_MAP} reads_file | batch 2", _moved("n2>n3")),
     (f"{_SHUFFLED} | repeat | {_MAP} reads_file | batch 2", {"epochs": 6, "steps_per_epoch": 5}, _moved("n2>n3 n1>n3")),
-    (f"{_SHUFFLED} | batch 3 | map bytes=1k", _frozen("n3")),
 ]  # fmt: skip
 
 test_proposed_places = proposal_test("cache", FIRES, group="cache(@n[0-9]+)?")

@@ -129,10 +129,7 @@ def test_off_plan_disables_everything_but_autotune() -> None:
 
 AUTOTUNE: list[tuple[str, str]] = [
     ("range 9 | map | batch 2", "n1.num_parallel_calls=-1 prefetch(buffer_size=-1)>n2"),
-    ("range 9 | map 4 random | batch 2", "n1.num_parallel_calls=-1 prefetch(buffer_size=-1)>n2"),
-    ("range 9 | map AUTOTUNE | batch 2 | prefetch 2", "n3.buffer_size=-1"),
     ("range 9 | map AUTOTUNE | batch 2 | prefetch 2 | with_options", "n3.buffer_size=-1"),
-    ("range 9 | map synchronous=True | batch 2", "prefetch(buffer_size=-1)>n2"),
     ("list_files | interleave | batch 2",
      "n2.cycle_length=6 n2.block_length=1 n2.num_parallel_calls=-1 prefetch(buffer_size=-1)>n3"),
     ("list_files | interleave cycle_length=4 block_length=2 | batch 2",

@@ -48,12 +48,10 @@ AS_PROPOSED: list[tuple[str, ResumePoint, Edits, Safety]] = [
     (PLAIN, IDS, (Move("n2", "n0"),), Safety.REORDERS),
     (PLAIN, EPOCHS, PARALLEL, Safety.STATISTICAL),
     (LOOP, skip("n2"), MEMORY, Safety.EXACT),
-    (LOOP, skip("n2"), (Insert("n2", "cache", "cache@n2"),), Safety.EXACT),
     (LOOP, skip("n2"), PARALLEL, Safety.EXACT),
     (LOOP, skip("n2"), (Move("n2", "n0"),), Safety.EXACT),  # after passing a map, the same elements are skipped
     (LOOP, skip("n7"), AHEAD, Safety.EXACT),  # a skip of another dataset
     (NUMBERED, STATE, PARALLEL, Safety.EXACT),
-    (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", -1),), Safety.EXACT),
     (NUMBERED, STATE, (SetArgument("n4", "buffer_size", 4),), Safety.EXACT),
     (NUMBERED, STATE, (SetOption("threading.private_threadpool_size", 2),), Safety.EXACT),
     (PLAIN, STATE, PARALLEL, Safety.EXACT),  # TensorFlow runs this map in parallel anyway
@@ -72,7 +70,6 @@ LOWERED: list[tuple[str, ResumePoint, Edits, Safety, str]] = [
     (PLAIN, STATE, AHEAD, Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (Move("n2", "n0"),), Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (SetArgument("n2", "buffer_size", 9),), Safety.STATISTICAL, "cannot be restored"),
-    (PLAIN, STATE, (SetArgument("n3", "num_parallel_calls", 2),), Safety.STATISTICAL, "cannot be restored"),
     (RANDOM, STATE, PARALLEL, Safety.STATISTICAL, "cannot be restored"),
     (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", None),), Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, UNDONE, Safety.STATISTICAL, "cannot be restored"),
