@@ -41,8 +41,8 @@ VECTORIZE_SILENT: list[Row] = [
 VECTORIZE_FIRES: list[Row] = [
     (f"range 9 | {_ROWS} [| batch 2 or | batch 2 | map random or 4 | batch 2 drop_remainder=True]",
      ["EXACT n1>n2 n1 on batches"]),
-    (f"range 9 | {_ROWS} | [shuffle 9 or repeat or prefetch 2] | batch 2", ["EXACT n1>n3 n1 on batches"]),
-    (f"range 9 | {_ROWS} | take 5 | skip 1 | shard 2 index=0 | batch 2", ["EXACT n1>n5 n1 on batches"]),
+    (f"range 9 | {_ROWS} | shuffle 9 | prefetch 2 | take 5 | skip 1 | shard 2 index=0 | repeat | batch 2",
+     ["EXACT n1>n8 n1 on batches"]),
     (f"range 9 | {_ROWS} | batch 3 | unbatch | batch 2", ["EXACT n1>n2 n1 on batches"]),
     (f"range 9 | map random | {_ROWS} | batch 2", ["EXACT n2>n3 n2 on batches"]),
     ("range 9 | map rows=vectorized | batch 2", ["EXACT n1>n2 n1 vectorized"]),

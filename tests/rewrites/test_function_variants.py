@@ -36,10 +36,8 @@ CROP_SILENT: list[Row] = [
 _CROPPED = "decoding only what it crops"
 
 CROP_FIRES: list[Row] = [
-    (f"range 9 | {_CROPS} [raises or reads_file or 4 deterministic=False or python_random]",
-     [f"STATISTICAL n1 {_CROPPED}"]),
-    (f"range 9 | {_CROPS}[ or  random | batch 2 or  | cache | map random or  seeded AUTOTUNE | shuffle 9]",
-     [f"STATISTICAL n1 {_CROPPED}"]),
+    (f"range 9 | {_CROPS} [raises reads_file 4 deterministic=False or python_random or | cache | map random"
+     " or seeded AUTOTUNE | shuffle 9]", [f"STATISTICAL n1 {_CROPPED}"]),
     (f"list_files | {_CROPS} random | {_CROPS}", [f"STATISTICAL n2 {_CROPPED}", f"STATISTICAL n3 {_CROPPED}"]),
 ]  # fmt: skip
 
