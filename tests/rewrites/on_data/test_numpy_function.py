@@ -96,7 +96,6 @@ def _call(python: Function) -> Function:
 
 NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
     "arithmetic": (_call(lambda x: x + 1), "needs x as a tensor"),
-    "handed on": (_call(lambda x: np.asarray(x)), "needs x as a tensor"),
     "bound anew in a branch": (_call(_rebound_in_a_branch), "needs x as a tensor"),
     "TensorFlow": (_call(lambda x: tf.reverse(x.numpy(), [0])), "calls TensorFlow"),
     "TensorFlow, imported there": (_call(_imports_tensorflow), "calls TensorFlow"),
@@ -104,7 +103,6 @@ NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
     "starred": (_call(lambda *x: x[0].numpy()), "starred or have defaults"),
     "with a default": (_call(_with_default), "starred or have defaults"),
     "another meaning in a lambda": (_call(_shadowed), "needs x as a tensor"),
-    "of a library": (_call(np.asarray), "no plain function"),
     "a partial": (_call(functools.partial(_with_default, more=2)), "no plain function"),
     "in a branch": (
         lambda x: tf.cond(tf.size(x) > 1, lambda: _call(lambda x: x.numpy())(x), lambda: tf.identity(x)),

@@ -52,12 +52,10 @@ def _one_of_three(features: Any, label: Any) -> Any:
 
 PADS: dict[str, tuple[Function, Function, str]] = {
     "numbers": (sequences, lambda x: fill(x, 6), "[6]"),
-    "sizes of 64 bits": (sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x, tf.int64)]]), [6]), "[6]"),
-    "rows": (matrices, _rows_to_six, "[6, 3]"),
+    "rows, in a tf.function": (matrices, tf.function(_rows_to_six), "[6, 3]"),
     "rows, and columns by a fixed number": (
         matrices, lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[0]], [0, 2]], constant_values=0.0), [6, 5]),
         "[6, 5]"),
-    "rows, in a tf.function": (matrices, tf.function(_rows_to_six), "[6, 3]"),
     "one component of three": (pairs, _one_of_three, '({"one": [2], "tokens": [6]}, [])'),
 }  # fmt: skip
 
@@ -70,8 +68,6 @@ def _asserted(x: Any) -> Any:
 DOES_MORE: dict[str, tuple[Function, Function, str]] = {
     "in front": (sequences, lambda x: tf.ensure_shape(tf.pad(x, [[6 - tf.size(x), 0]]), [6]), "in front of the values"),
     "by ones": (sequences, lambda x: fill(x, 6, constant_values=1), "with another value than zero"),
-    "a size is checked before": (
-        sequences, lambda x: tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]]), [6]), "does more than pad"),
     "by a fixed number, so that only one size is accepted": (
         sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 2]]), [6]), "does not fill up"),
     "to another size than the one that is checked": (

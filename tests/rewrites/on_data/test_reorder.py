@@ -227,10 +227,6 @@ NO_NO_OPS: dict[str, Callable[[], Any]] = {
     "one of two": lambda: pairs().map(lambda a, b: a),
     "one twice": lambda: pairs().map(lambda a, b: (a, a)),
     "a list of it": lambda: numbers().map(lambda x: [x]),
-    "a batch of it": lambda: numbers().batch(1),
-    "batches in batches": lambda: numbers().batch(2).batch(3),
-    "a filter of all": lambda: numbers().filter(lambda x: True),
-    "a shuffle of one": lambda: numbers().shuffle(1),
 }
 
 

@@ -52,7 +52,6 @@ def _asked(arrays: Any, function: Function, *, drops: bool = False) -> tuple[Any
 
 BY_ROW: dict[str, tuple[Any, Function]] = {
     "cast and scale": (_IMAGES, lambda x: tf.cast(x, tf.float32) / 255.0 - 0.5),
-    "two components": ((_VECTORS, _SCALARS), lambda x, y: (x * 2.0, tf.one_hot(y, 5))),
     "a dictionary": ({"a": _VECTORS, "b": _SCALARS}, lambda d: {"c": d["a"] + 1.0, "d": d["b"]}),
     "resize": (_IMAGES, lambda x: tf.image.resize(x, [7, 9])),
     "looked up": (_SCALARS, lambda i: tf.gather(_TABLE, i)),
@@ -73,7 +72,6 @@ _NO_CALL = "cannot be called|calls other functions"
 NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     # These run on batches without an error, but mean something else there.
     "mean over everything": (_VECTORS, lambda x: x - tf.reduce_mean(x), "would mix the rows of a batch (Mean)"),
-    "greatest of the first axis": (_SQUARES, lambda x: tf.reduce_max(x, axis=0), "shapes or dtypes"),
     "first axis kept": (_SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "would mix the rows of a batch (Max)"),
     "flipped image": (_IMAGES[:, :, :, 0], lambda x: x[::-1], "would mix the rows of a batch (StridedSlice)"),
     "sorted along the first axis": (_SQUARES, lambda x: tf.sort(x, axis=0), "something different|mix"),
@@ -128,7 +126,7 @@ NEVER = [
 ]  # fmt: skip
 
 VECTORIZED = [
-    "flipped image", "greatest of the first axis", "first axis kept", "first of the row", "transposed",
+    "flipped image", "first axis kept", "first of the row", "transposed",
     "reshaped", "two components of different rank", "a constant of the batch's rank", "joined in front",
     "a condition on a value", "a condition that no value meets",
 ]  # fmt: skip
