@@ -42,9 +42,8 @@ def share(low: float, high: float) -> Interval:
     (Pause(300, 2.0), " It pauses for 2 s after every 300 elements; 64 prefetched elements bridge a pause."),
     (Pause(3000, 200.0), " It pauses for 200 s after every 3,000 elements."),
     (Pause(3000, 2.0), ""),  # 0.7 ms of a step of 100 ms
-    (None, ""),
 ])  # fmt: skip
-def test_diagnosis_describes_the_pauses_of_an_input_in_bursts(pause: Pause | None, sentence: str) -> None:
+def test_diagnosis_describes_the_pauses_of_an_input_in_bursts(pause: Pause, sentence: str) -> None:
     assert diagnosed(pause=pause).bottleneck_sentence == diagnosed().bottleneck_sentence + sentence
 
 
