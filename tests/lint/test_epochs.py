@@ -22,7 +22,7 @@ LEAK = "validation-leak n1"
 FIRES = [
     (f"{ROWS} | batch 10", {"steps": 4, "epochs": 3}, ["runs-out-of-data n1"],
      "4 steps x 3 epochs = 12 batches; the dataset has 10: training stops there"),
-    (f"{ROWS} | batch 10 | repeat 2", {"steps": 7, "epochs": 3}, ["runs-out-of-data n2"]),
+    (f"{ROWS} | batch 10 | repeat 2", {"steps": 21}, ["runs-out-of-data n2"], "training stops in its first epoch"),
     (f"{ROWS} | batch 10", {"steps": 4, "epochs": 3, **KERAS_3}, ["runs-out-of-data n1"], "epoch 3 ends after 2 steps"),
     (f"{ROWS} | batch 10", {"steps": 11, "epochs": 1, **KERAS_3}, ["runs-out-of-data n1"],
      "every epoch ends after 10 steps"),

@@ -186,7 +186,7 @@ NO_OP_SILENT: list[Row] = [
     ("range 9 | take [9 or 0 or None]", _OFF, ""),
     ("range 9 | skip [1 or -1]", _OFF, ""),
     ("range 9 | repeat[ or  2 or  0]", _OFF, ""),
-    ("range 9 | [shard 2 index=0 or batch 1 or batch 2 | batch 2 or batch 2 | unbatch or filter or flat_map]",
+    ("range 9 | [shard 2 index=0 or batch 1 or batch 2 | batch 2 or batch 2 | unbatch or filter passes=0 or flat_map]",
      _OFF, ""),
     ("range 9 | [interleave cycle_length=1 or enumerate or scan or cache | cache or assert_cardinality]", _OFF, ""),
     ("range 9 | [with_options or opaque or shuffle 2]", _OFF, ""),
