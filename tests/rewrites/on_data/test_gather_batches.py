@@ -44,6 +44,7 @@ STRUCTURES: dict[str, Any] = {
     "a dict": {"image": IMAGES, "label": LABELS},
     "nested": ({"image": IMAGES, "name": [f"n{number}" for number in range(ROWS)]}, LABELS > 9),
     "a named tuple": Pair(IMAGES.astype(np.float16), LABELS.astype(np.complex64)),
+    "a list within": ([float(number) for number in range(ROWS)], LABELS),
 }
 BELOW = {
     "dropping the rest": lambda ds: ds.shuffle(20, seed=3).batch(8, drop_remainder=True),
@@ -119,10 +120,11 @@ def test_gathered_windows_are_equal(name: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_windows_longer_than_the_usual_sample_are_equal() -> None:
+@pytest.mark.parametrize("size", [101, 2000])
+def test_windows_longer_than_the_usual_sample_are_equal(size: int) -> None:
     series = np.arange(1_000_000, dtype=np.float32)
-    windows = Dataset.from_tensor_slices(series).window(2000, shift=1, drop_remainder=True)
-    windows = windows.flat_map(lambda window: window.batch(2000)).map(lambda window: (window[:-1], window[-1]))
+    windows = Dataset.from_tensor_slices(series).window(size, shift=1, drop_remainder=True)
+    windows = windows.flat_map(lambda window: window.batch(size)).map(lambda window: (window[:-1], window[-1]))
     source, rewrite = _gathered(windows.shuffle(100_000).batch(32).prefetch(1), WINDOWS)
     proof = compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
     assert proof.proven and {"generated inputs", "last batches"} <= {check.name for check in proof.checks}

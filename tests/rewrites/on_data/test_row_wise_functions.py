@@ -52,6 +52,7 @@ def _asked(arrays: Any, function: Function, *, drops: bool = False) -> tuple[Any
 
 BY_ROW: dict[str, tuple[Any, Function]] = {
     "cast and scale": (_IMAGES, lambda x: tf.cast(x, tf.float32) / 255.0 - 0.5),
+    "two components": ((_VECTORS, _SCALARS), lambda x, y: (x * 2.0, tf.one_hot(y, 5))),
     "a dictionary": ({"a": _VECTORS, "b": _SCALARS}, lambda d: {"c": d["a"] + 1.0, "d": d["b"]}),
     "resize": (_IMAGES, lambda x: tf.image.resize(x, [7, 9])),
     "looked up": (_SCALARS, lambda i: tf.gather(_TABLE, i)),
