@@ -616,6 +616,8 @@ def test_validation_may_be_cached_behind_what_only_passes_its_batches_on() -> No
     words = "TFRecordDataset elements=100 | map elements=100 | batch 16 elements=7 | prefetch 2 | repeat 1 elements=7"
     found = cache_whole_passes(context(words), elements=7, element_bytes=lambda node: 1e3)
     assert [edit.after for one in found for edit in one.edits if isinstance(edit, Insert)] == ["n2", "n3", "n4"]
+    small = context(words, memory_limit_bytes=1e3)
+    assert not cache_whole_passes(small, elements=7, element_bytes=lambda node: 1e3), "more than the memory"
     counted_behind = "TFRecordDataset | map | batch 16 drop_remainder=True | repeat 1"
     assert cache_whole_passes(context(counted_behind), elements=7, element_bytes=lambda node: 1e3)
 

@@ -174,7 +174,7 @@ def _tfds(recorder: Recorder) -> types.ModuleType:
         return dataset if config.skip_prefetch else dataset.prefetch(AUTOTUNE)
 
     def as_dataset(split=None, *, shuffle_files=False, read_config=None):
-        library = "tensorflow_datasets"  # noqa: F841 (for `_location`)
+        library = "tensorflow_datasets"  # noqa: F841 (for `_locations`)
         splits = split if isinstance(split, list) else [split]
         found = [read(read_config, shuffle_files=shuffle_files) for _ in splits]
         return found if isinstance(split, list) else found[0]

@@ -170,8 +170,6 @@ def test_batch_counts_are_divided_among_ranks_without_overlap_of_take_and_skip()
     assert ".take(5 // size)" in dataset_calls(taken.text)
     skipped = emit(parts(ROWS, "batch 4 | skip 5"), "horovod")
     assert ".skip(-(-5 // size))" in dataset_calls(skipped.text)
-    for size in (1, 2, 3, 4):
-        assert -(-5 // size) >= 5 // size
     assert any("take are divided among the ranks" in note for note in taken.notes)
 
 
