@@ -7,6 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 
+from pipetune.core.measurement import percent
 from pipetune.core.profile import NOT_BOUND_BELOW
 
 
@@ -33,7 +34,7 @@ class InputWait:
         """
         if self.share is None:
             return f"Input wait not available: {unavailable or 'fewer than two steps in a row took less than 10 s'}."
-        sentence = f"Input wait {100 * self.share:.0f} % of {self.steps:,} steps"
+        sentence = f"Input wait {percent(self.share)} of {self.steps:,} steps"
         return f"{sentence}: {_next_step()} may help." if self.share >= NOT_BOUND_BELOW else f"{sentence}."
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core import files
+from pipetune.core.measurement import percent
 from pipetune.core.storage import PageCacheResidency, SmallFileCosts, Sweep, SweepReader
 from pipetune.measure import machine
 from pipetune.measure.source_reads import Rates, sweep
@@ -307,7 +308,7 @@ def _why(paths: Sequence[str], after: Pages) -> str:
         return _unknown(after)
     if after.share > MOST_RESIDENT_SHARE:
         return (
-            f"{100 * after.share:.0f} % of the pages stayed in the page cache: they were just written, or "
+            f"{percent(after.share)} of the pages stayed in the page cache: they were just written, or "
             "another process has mapped them"
         )
     beyond = [kind for kind in kinds if kind.partition(".")[0] in _OWN_CACHE]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval, joined
+from pipetune.core.measurement import Interval, joined, percent
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import INPUT_BOUND_ABOVE, LARGEST_BUFFER, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
@@ -259,7 +259,7 @@ def _at_most(saved: float | None) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 or share == 0 else f"{100 * share:.1f} %"
+    return percent(share, digits=0 if share >= 0.1 or share == 0 else 1)
 
 
 def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, cores: float) -> str:

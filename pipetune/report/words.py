@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pipetune.core import edits
+from pipetune.core import edits, measurement
 from pipetune.core.measurement import Interval
 from pipetune.core.measurement import joined as joined
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
@@ -67,7 +67,7 @@ def percent(share: float) -> str:
     """A share of one: "37 %", with a decimal below ten."""
     if 0 < share < 0.0005:
         return "<0.1 %"
-    return f"{share * 100:.1f} %" if abs(share) < 0.0995 else f"{share * 100:.0f} %"
+    return measurement.percent(share, digits=1 if abs(share) < 0.0995 else 0)
 
 
 def seconds(value: float) -> str:

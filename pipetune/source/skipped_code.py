@@ -105,9 +105,9 @@ def value_behind(draft: Draft, file: str, name: cst.Name, stack: Sequence[CallSi
     made = assignment.node
     if isinstance(made, cst.Param):
         function = tree.around(made, cst.FunctionDef, cst.Lambda)
+        if not isinstance(function, cst.FunctionDef):
+            return None
         for depth, site in enumerate(stack):
-            if not isinstance(function, cst.FunctionDef):
-                return None
             given = _arguments_of(draft, site, file, function, entered=not depth)
             if given is not None:
                 if name.value in given:

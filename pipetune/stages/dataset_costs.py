@@ -9,7 +9,7 @@ from typing import Any
 
 from pipetune.capture.consumption import Consumption
 from pipetune.core import element_counts
-from pipetune.core.measurement import RunFailed, two_digits
+from pipetune.core.measurement import RunFailed, percent, two_digits
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
 from pipetune.core.results import DatasetCost, validation_share
 from pipetune.core.session import DatasetResult
@@ -191,7 +191,7 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
         found.append(
             Finding(
                 VALIDATION_INPUT,
-                f"By its input alone, validation takes at least {100 * share:.0f} % of the time for training and "
+                f"By its input alone, validation takes at least {percent(share)} of the time for training and "
                 f"validation: {two_digits(taken)} s of {two_digits(taken / share)} s.",
                 f"--dataset {result.pipeline.name} analyzes it."
                 + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
-from pipetune.core.measurement import RunFailed, StepSeries, two_digits
+from pipetune.core.measurement import RunFailed, StepSeries, percent, two_digits
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import EPOCH_PAUSE, Finding, Profile, finding_at
@@ -208,7 +208,7 @@ def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[
                     EPOCH_PAUSE,
                     shuffle if filling and shuffle else pipeline.output,
                     f"Every epoch begins with a pause of {two_digits(course.border_seconds)} s, "
-                    f"{100 * share:.0f} % of an epoch of {elements:,} elements"
+                    f"{percent(share)} of an epoch of {elements:,} elements"
                     + (": the shuffle buffer is refilled." if filling else "."),
                     "A repeat() directly after the shuffle lets TensorFlow fill the next epoch's buffer while "
                     "the current one is read (epochs then end by a number of steps, such as steps_per_epoch of fit); a "

@@ -414,6 +414,16 @@ def test_loops_after_a_swallowed_stop_are_stopped_again() -> None:
     assert len(found.seen) == 3  # each later loop is stopped at its first element
 
 
+def test_validation_between_epochs_is_not_served_training_data() -> None:
+    found = run_text(
+        "train, check = Dataset.range(15), Dataset.range(100, 103)\nfor _ in range(3):\n"
+        "    for _ in train:\n        pass\n    seen.append([int(element) for element in check])",
+        serve=(Dataset.range(5),),
+    )
+    assert found.use.name == "train" and found.seen == [[100, 101, 102]]
+    assert found.roles == {"train": "training", "check": "validation"}
+
+
 @pytest.mark.parametrize(
     ("wanted", "roles"),
     [("train", {"train": "training", "check": "validation"}), ("check", {"train": "preview", "check": "training"})],

@@ -25,6 +25,7 @@ FIRES = [
     ("range elements=99 | cache | map random | cache | batch 9", {}, ["cached-augmentation n3"]),
     ("range elements=99 | repeat | cache", {}, ["endless-cache n2"], "memory grows"),
     ("range elements=99 | cache | batch 10 | take 9", {}, ["partial-cache n1"], "take ends it after 9 elements"),
+    ("range elements=99 | cache | repeat | take 98", {}, ["partial-cache n1"]),
     ("range elements=99 | cache | repeat | batch 10 | take 9", {}, ["partial-cache n1"]),
     ("a = range elements=99 | cache; b = range elements=9; zip a b elements=9", {}, ["partial-cache n1"]),
     ("a = range elements=99 | cache | shuffle 9; b = range elements=9; zip a b elements=9", {}, ["partial-cache n1"]),
@@ -110,6 +111,7 @@ CACHED = "range elements=99 | cache"
     ("other", "shared", "how", "partial"),
     [
         (f"{CACHED} | skip 9", 2, {"role": "validation"}, False),  # reads all elements
+        (f"{CACHED} | batch 9", 2, {"role": "validation"}, False),
         (f"{CACHED} | batch 9", 2, {"role": "preview"}, True),
         (f"{CACHED} | take 50", 2, {"role": "validation"}, True),
         (f"{CACHED} | batch 9", 2, {"role": "validation", "steps": 2}, True),

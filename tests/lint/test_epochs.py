@@ -22,7 +22,8 @@ LEAK = "validation-leak n1"
 FIRES = [
     (f"{ROWS} | batch 10", {"steps": 4, "epochs": 3}, ["runs-out-of-data n1"],
      "4 steps x 3 epochs = 12 batches; the dataset has 10: training stops there"),
-    (f"{ROWS} | batch 10 | repeat 2", {"steps": 21}, ["runs-out-of-data n2"], "training stops in its first epoch"),
+    (f"{ROWS} | batch 10", {"steps": 11}, ["runs-out-of-data n1"]),
+    (f"{ROWS} | batch 10 | repeat 2", {"steps": 7, "epochs": 3}, ["runs-out-of-data n2"]),
     (f"{ROWS} | batch 10", {"steps": 4, "epochs": 3, **KERAS_3}, ["runs-out-of-data n1"], "epoch 3 ends after 2 steps"),
     (f"{ROWS} | batch 10", {"steps": 11, "epochs": 1, **KERAS_3}, ["runs-out-of-data n1"],
      "every epoch ends after 10 steps"),
@@ -43,6 +44,7 @@ FIRES = [
     (f"{ROWS} | repeat | batch 10", {"steps": 25, "role": "evaluation"}, ["uneven-evaluation n1"], "more than once"),
     (f"a = {ROWS}; b = {ROWS}; zip a b | shuffle 50 | {DRAWS} | batch 10", {}, ["augmentation-repeats n4"]),
     (f"a = {ROWS}; {COUNTER}; zip a b | {DRAWS} | repeat", {"epochs": 9}, ["augmentation-repeats n5"]),
+    (f"{ROWS} | shuffle 50 | {DRAWS}", {}, ["augmentation-repeats n2"]),
     (f"{SHUFFLED} | take 10 | batch 5 | prefetch 2", {"epochs": 3}, [CHANGES]),
     ("range elements=100 | shuffle 50 | map | take 10", {}, ["subset-changes n3"]),
     (f"{SHUFFLED} | take 10", {"epochs": 1}, [CHANGES]),  # of a call that a loop may make again

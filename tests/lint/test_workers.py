@@ -28,6 +28,7 @@ STRATEGY = JobWorkers(2, "TF_CONFIG", distributed=True)
 ALONE = JobWorkers(2, "HOROVOD_SIZE")
 ASKED = JobWorkers(2, "HOROVOD_SIZE", reads_worker_index=True)
 OFF = {"options": {"experimental_distribute.auto_shard_policy": "OFF"}}
+DATA = {"options": {"experimental_distribute.auto_shard_policy": "DATA"}}
 ALL = range(8)
 
 
@@ -143,6 +144,7 @@ def test_findings_about_division_of_data(
 @pytest.mark.parametrize(
     ("text", "workers", "expected"),
     [
+        ("range | map | batch 4", STRATEGY, []),
         ("range | map random | batch 4", STRATEGY, []),  # each worker has its own draws
         ("range | map seeded | batch 4", ALONE, []),
         ("range | map seeded | batch 4", None, []),
@@ -167,6 +169,7 @@ def test_equal_draws_and_state_per_worker(text: str, workers: JobWorkers | None,
         ("range | shuffle 9 | batch 8", STRATEGY, OFF, ["unsharded-workers n2"]),
         ("range | batch 8", None, OFF, []),
         ("range | batch 8", STRATEGY, {}, []),  # the strategy shards
+        ("range | batch 8", STRATEGY, DATA, []),
         ("range | shard 4 | batch 8", STRATEGY, OFF, []),
         ("range | shard 4 | batch 8", ALONE, {}, []),
         ("list_files shuffle=False | interleave inner=ShardDataset+MapDataset | batch 8", ALONE, {}, []),
@@ -262,8 +265,10 @@ TPU = InputDistribution("TPUStrategyV2", 8, DATASET)
     ("text", "handover", "expected"),
     [
         ("range | map | batch 4", HANDOVER, []),
+        ("range | map random | batch 4", HANDOVER, []),
         ("list_files | interleave inner=TextLineDataset | batch 4", HANDOVER, []),
         ("from_generator | batch 4", None, []),
+        ("range | map python | batch 4", None, []),
         ("from_generator | batch 4", replace(HANDOVER, strategy="MirroredStrategy", how=DATASET), []),
         ("from_generator | batch 4", HANDOVER, ["python-on-the-chief n0"]),
         ("range | map python | batch 4", HANDOVER, ["python-on-the-chief n1"]),

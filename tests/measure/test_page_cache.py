@@ -37,6 +37,13 @@ def test_dropping_evicts_pages_and_keeps_the_file(written: str) -> None:
     assert files.count_resident([written]).share == 1.0
 
 
+def test_only_the_given_files_are_dropped(written: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.bin"
+    other.write_bytes(os.urandom(SIZE))
+    files.drop_from_page_cache([written])
+    assert files.count_resident([str(other)]).share == 1.0
+
+
 def test_file_just_read_is_resident_and_a_warm_look_drops_nothing(written: str) -> None:
     Path(written).read_bytes()
     found = files.residency([written], cold=False)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pipetune.core.edits import SetArgument, apply_edits, needs_comparison
 from pipetune.core.measurement import Pause
-from pipetune.core.pipeline import AUTOTUNE
+from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
 from pipetune.rewrites import propose_all
+from pipetune.rewrites.rule import RuleContext
 from tests.rewrites.tables import Row, first, outlines, proposal_test, silent_test, with_profile
 from tests.rules import check_proposes, context, proposals
 from tests.words import pipeline
@@ -97,8 +99,6 @@ DEVICE_SILENT: list[Row] = [
     ("range 9 | batch 2", {"device": "tpu", "custom_training_loop": True}, "distribution strategy"),
     ("range 9 | batch 2", {"device": "gpu"}, "must be the last operator"),
     ("range 9 | batch 2 | copy_to_device[ or  | prefetch 1]", GPU, "the script copies them itself"),
-    ("range 9 | batch 2 spec=TensorSpec(shape=(None,),dtype=tf.string)", GPU, "strings stay in host memory"),
-    ("range 9 | batch 2 spec=DatasetSpec(TensorSpec(shape=(),dtype=tf.int64))", GPU, "not plain tensors"),
     ("range 9 | map variable=w | batch 2", GPU, "reads the variable w"),
     ("range 9 | map table | batch 2", GPU, "table"),
     ("range 9 | map file | batch 2", GPU, "side effect"),
@@ -113,6 +113,20 @@ DEVICE_FIRES: list[Row] = [
 
 test_no_copy_to_device = silent_test(DEVICE, DEVICE_SILENT)
 test_copies_to_device = proposal_test(DEVICE, DEVICE_FIRES)
+
+
+@pytest.mark.parametrize("spec", [
+    "TensorSpec(shape=(None,), dtype=tf.string, name=None)",
+    "(TensorSpec(shape=(None, 2), dtype=tf.float32, name=None), TensorSpec(shape=(), dtype=tf.string, name=None))",
+    "RaggedTensorSpec(TensorShape([None, None]), tf.int32, 1, tf.int64)",
+    "SparseTensorSpec(TensorShape([None]), tf.float32)",
+    "DatasetSpec(TensorSpec(shape=(), dtype=tf.int64, name=None), TensorShape([]))",
+])  # fmt: skip
+def test_host_only_elements_are_not_prefetched_to_the_device(spec: str) -> None:
+    described = context("range 9 | batch 2", **GPU)
+    nodes = tuple(replace(node, spec=spec) for node in described.pipeline)
+    rewrites, silences = proposals(DEVICE, RuleContext(Pipeline(nodes), **GPU))
+    assert not rewrites and len(silences) == 1
 
 
 def test_other_inserted_operators_precede_the_copy_to_the_device() -> None:

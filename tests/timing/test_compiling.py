@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
+from pipetune import tensorflow_private
 from pipetune.capture import loop_consumer
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.timing import windows
@@ -34,6 +36,16 @@ def counting_consumer() -> tuple[FitConsumer, list[int]]:
         return type(model).fit(model, **kwargs)
 
     return FitConsumer(model, fit, {}), calls
+
+
+def test_first_window_of_a_compiled_model_has_no_compile_time() -> None:
+    consumer, _ = counting_consumer()
+    before, started = tensorflow_private.tracing_seconds(), time.perf_counter()
+    window = consumer.window(rows(400), steps=5, warmup=2)
+    outside = time.perf_counter() - started - window.wall_seconds
+    assert tensorflow_private.tracing_seconds() > before
+    assert window.compile_seconds == 0
+    assert window.wall_seconds < outside  # five small steps, and XLA's compiling outside of them
 
 
 def test_smaller_last_batch_is_compiled_in_the_warm_up() -> None:

@@ -176,7 +176,13 @@ def test_tuned_parameters_exclude_buffer_sizes() -> None:
     assert windows.tuned_parameters(iter(with_autotune(dataset, False))) is None
 
 
+def test_dataset_is_repeated_for_ever() -> None:
+    assert int(windows.repeat_forever(Dataset.range(3)).cardinality()) == tf.data.INFINITE_CARDINALITY
+    assert int(windows.repeat_forever(Dataset.range(3).filter(lambda x: x > 0)).cardinality()) != 3
+
+
 @pytest.mark.parametrize(("element", "rows"), [
+    (lambda: tf.zeros([4, 2]), 4),
     (lambda: (tf.zeros([3]), tf.zeros([5])), 3),
     (lambda: {"b": tf.zeros([5]), "a": tf.zeros([2])}, 2),
     (lambda: tf.constant(1.0), 1),
@@ -194,5 +200,8 @@ def test_examples_per_element_of_a_dataset() -> None:
     assert windows.examples_per_element(numbers.batch(4, drop_remainder=True), True) == 4.0
     assert windows.examples_per_element(numbers.batch(4), True) == 4.0
     assert windows.examples_per_element(numbers.batch(4).enumerate(), True) == 4.0
+    assert windows.examples_per_element(numbers.batch(4).map(lambda x: tf.reduce_sum(x)), False) == 1.0
     assert windows.examples_per_element(numbers.map(lambda x: tf.zeros([7])), False) == 1.0
     assert windows.examples_per_element(numbers.take(0).batch(4), True) == 1.0
+    ragged = numbers.map(lambda x: tf.fill([x], x)).ragged_batch(3)
+    assert windows.examples_per_element(ragged, True) == 3.0
